@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who a client is. A service is the trust domain of re-use: same uid and same cgroup path, read when the client connects.
+ * Loop thread only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct service; /* interned: two equal services are one object, compare by pointer; reference-counted */
+
+struct identity {
+        uid_t uid;
+        gid_t gid;
+        pid_t pid;              /* as the daemon sees it; 0 when it cannot */
+        struct service *service; /* owned reference; NULL: could not be told, so equal to nobody's */
+};
+
+/* SO_PEERCRED and /proc/PID/cgroup (checked against pid re-use). Returns 0 or a negative errno. */
+int identity_read(int socket_fd, struct identity *ret_identity);
+void identity_done(struct identity *identity);
+
+/* @cgroup_path is copied. */
+int service_get(uid_t uid, const char *cgroup_path, struct service **ret_service);
+struct service *service_ref(struct service *service);
+struct service *service_unref(struct service *service); /* takes NULL, returns NULL */
+uid_t service_uid(const struct service *service);
+const char *service_cgroup(const struct service *service);
+/* Does its cgroup still exist? True when that cannot be told. */
+bool service_exists(const struct service *service);

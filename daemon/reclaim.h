@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who still holds an extent? Close and open events (inotify) are a hint, the flock question is the truth, and the table in
+ * reclaim_decide() is the only place that draws conclusions. This file never touches memory.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct event_base;
+struct reclaim;
+
+struct reclaim_facts {
+        bool close_event;   /* an IN_CLOSE_* came since the grant, from an undisturbed queue */
+        bool foreign_open;  /* an IN_OPEN that was not ours came since the grant */
+        bool held;          /* flock says EAGAIN */
+        bool doubt;         /* foreign seal, size or blocks more than made, wrong node, an error while asking */
+};
+
+enum reclaim_action {
+        RECLAIM_KEEP,      /* held and no event: stays granted */
+        RECLAIM_ASK_AGAIN, /* closed but still held: ask by timer, keep the charge */
+        RECLAIM_FREE,      /* nobody holds it: scrub or renew */
+        RECLAIM_DROP,      /* nobody holds it as far as flock tells, but not certain: drop, without the pin test */
+};
+
+/* The table of reclaim, row by row; a held extent is never scrubbed and never dropped for being doubtful. */
+enum reclaim_action reclaim_decide(const struct reclaim_facts *facts);
+
+/* What happened to a watched inode; @context is what was given to reclaim_watch(). */
+typedef void (*reclaim_event_fn)(void *context, bool opened);
+/* The kernel's queue overflowed: every granted extent is to be asked, and none of the close events before counts. */
+typedef void (*reclaim_overflow_fn)(void *userdata);
+
+int reclaim_new(struct event_base *base, reclaim_event_fn on_event, reclaim_overflow_fn on_overflow, void *userdata, struct reclaim **ret_reclaim);
+struct reclaim *reclaim_free(struct reclaim *reclaim);
+/* Watches the inode behind @fd for IN_OPEN | IN_CLOSE. *ret_wd > 0. -ENOSPC: fs.inotify.max_user_watches is reached. */
+int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd);
+/* After this no event of that watch is delivered, also none that is already in the queue. */
+void reclaim_unwatch(struct reclaim *reclaim, int wd);
+/*
+ * The daemon itself has just opened a description of a watched inode: reads the queue now and swallows exactly one IN_OPEN
+ * of @wd (equal neighbours in the queue merge, so it must be read before anybody else can open). Other events are delivered as usual.
+ */
+void reclaim_swallow_open(struct reclaim *reclaim, int wd);
+/* Delivers what is in the queue now. */
+void reclaim_drain(struct reclaim *reclaim);
+/* Opens and closes a unix socket pair: the kernel collects garbage cycles of in-flight fds only then. */
+void reclaim_collect_in_flight(void);
+
+/* Delay before asking the n-th time again: 1, 10, 100 ms, then 10 s. */
+uint64_t reclaim_ask_delay_ms(unsigned n_asked);

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Packets with file descriptors. fdpass.c is the only file that touches control messages. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "wire.h"
+
+/*
+ * fdpass_send - send one packet with @n_fds descriptors (0 to WIRE_MAX_FDS)
+ * The descriptors are borrowed: the kernel takes its own references. Never blocks (MSG_DONTWAIT), never raises SIGPIPE.
+ * Returns 0, or -EAGAIN (peer's queue is full), -ETOOMANYREFS (the uid has too many descriptors in flight; back-pressure),
+ * -EPIPE / -ECONNRESET (peer gone), another negative errno.
+ */
+int fdpass_send(int socket_fd, const void *buffer, size_t n_bytes, const int *fds, size_t n_fds);
+
+/*
+ * fdpass_receive - receive one packet and up to @max_fds descriptors, close-on-exec
+ * @ret_fds: room for @max_fds; the first *@ret_n_fds are owned by the caller on success.
+ * Does not wait (MSG_DONTWAIT). Returns the packet's length in bytes, 0 at end of stream, or -EAGAIN, -EMSGSIZE (packet longer
+ * than the buffer), -EMFILE (control data was truncated, so descriptors are missing: MSG_CTRUNC),
+ * another negative errno. On failure every descriptor that came was closed.
+ */
+ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
+
+/*
+ * fdpass_refuse_incoming - ask the kernel to refuse descriptors sent to this socket (SO_PASSRIGHTS=0, Linux 6.16)
+ * Accepted sockets inherit it from the listener. Returns 0, or -EOPNOTSUPP where the kernel does not have it.
+ */
+int fdpass_refuse_incoming(int socket_fd);
