@@ -20,10 +20,17 @@ int fdpass_send(int socket_fd, const void *buffer, size_t n_bytes, const int *fd
  * fdpass_receive - receive one packet and up to @max_fds descriptors, close-on-exec
  * @ret_fds: room for @max_fds; the first *@ret_n_fds are owned by the caller on success.
  * Does not wait (MSG_DONTWAIT). Returns the packet's length in bytes, 0 at end of stream, or -EAGAIN, -EMSGSIZE (packet longer
- * than the buffer), -EMFILE (control data was truncated, so descriptors are missing: MSG_CTRUNC),
- * another negative errno. On failure every descriptor that came was closed.
+ * than the buffer), -EMFILE (control data was truncated, so descriptors are missing: MSG_CTRUNC), -EBADMSG (more than
+ * @max_fds came), another negative errno. On failure and at end of stream every descriptor that came was closed.
  */
 ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
+
+/*
+ * fdpass_receive_untrusted - the same for a peer that may send descriptors whose closing blocks (a lingering socket, FUSE)
+ * Hands over all that came and closes none: @ret_fds and *@ret_n_fds are set and owned by the caller on success, on failure and
+ * at end of stream alike. Close them on a thread that may block.
+ */
+ssize_t fdpass_receive_untrusted(int socket_fd, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS], size_t *ret_n_fds);
 
 /*
  * fdpass_refuse_incoming - ask the kernel to refuse descriptors sent to this socket (SO_PASSRIGHTS=0, Linux 6.16)
