@@ -21,7 +21,7 @@ struct extent_file {
 #define EXTENT_FILE_NULL ((struct extent_file) {.fd = -EBADF})
 #define EXTENT_SHARE_BYTES (UINT64_C(1) << 30) /* kernel: one PMD page table maps 1 GiB of 2 MiB pages; smaller extents share nothing */
 
-/* An empty extent: memfd, mode 0600, reopened so that the first description is gone. -ENOSYS/-EINVAL: kernel lacks the size. */
+/* An empty extent: memfd, mode 0600, reopened so that the first description is gone. -ENODEV: the kernel lacks the size. */
 int extent_file_create(uint64_t page_size_bytes, struct extent_file *ret_file);
 /* Unmaps, closes. Freeing the pages of a large extent takes milliseconds per GiB: a worker's job. */
 void extent_file_done(struct extent_file *file);

@@ -29,7 +29,7 @@ struct job {
         enum job_urgency urgency;
         /* Worker thread; one slice (32 MiB of clearing) at most. 1: call again; 0: finished; negative errno: failed, finished. */
         int (*step)(struct job *job);
-        /* Loop thread, exactly once per submitted job, also for jobs that were cancelled (-ECANCELED) or failed. May free the job. */
+        /* Loop thread, exactly once per submitted job, also for cancelled (-ECANCELED) or failed ones. May free the job, not the pool. */
         void (*done)(struct job *job, int r);
         /* worker.c's own */
         TAILQ_ENTRY(job) link;
