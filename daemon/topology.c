@@ -7,8 +7,9 @@
  * numa_tonode_memory() prints instead of failing. A kernel without NUMA is a machine with one node 0.
  */
 #include <assert.h>
-#include <errno.h>
+#include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -98,11 +99,14 @@ static int read_list(int dir_fd, const char *path, long max, void (*each)(void *
         r = read_text(dir_fd, path, text, LIST_TEXT_BYTES);
         if (r < 0)
                 return r;
-        while (*at >= '0' && *at <= '9') {
+        while (isdigit((unsigned char) *at)) {
                 long first = strtol(at, &at, 10), last = first;
 
-                if (*at == '-')
+                if (*at == '-') {
+                        if (!isdigit((unsigned char) at[1]))
+                                return -EBADMSG;
                         last = strtol(at + 1, &at, 10);
+                }
                 if (last < first || last >= max)
                         return -EBADMSG;
                 for (long number = first; number <= last; number++)
