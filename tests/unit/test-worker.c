@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Worker threads. Semaphores hold a step where the test wants it, so the order of things is never a matter of time. */
+#include "testing.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <string.h>
+
+#include "topology.h"
+#include "worker.h"
+
+#define N_MANY 3000 /* chosen: runs in a fraction of a second with ThreadSanitizer */
+
+struct trace { /* one letter for each step and for each done, in order */
+        pthread_mutex_t lock;
+        char text[64];
+};
+
+struct probe {
+        struct job job;
+        char letter;
+        struct trace *trace;
+        sem_t *entered, *go; /* each step posts the first and waits for the second, when there are any */
+        int n_steps;         /* how many are left; the last one returns last_r */
+        int last_r;
+        struct worker_pool *resubmit_to;
+
+        int n_stepped, n_done, result;
+        pthread_t done_thread;
+};
+
+struct fixture {
+        struct event_base *base;
+        struct worker_pool *pool;
+        struct trace trace;
+        sem_t entered, go;
+};
+
+static void add_letter(struct trace *trace, char letter) {
+        size_t n;
+
+        pthread_mutex_lock(&trace->lock);
+        n = strlen(trace->text);
+        if (n + 1 < sizeof(trace->text))
+                trace->text[n] = letter;
+        pthread_mutex_unlock(&trace->lock);
+}
+
+static int step(struct job *job) {
+        struct probe *probe = (struct probe *) job;
+
+        probe->n_stepped++;
+        if (probe->trace)
+                add_letter(probe->trace, probe->letter);
+        if (probe->entered)
+                sem_post(probe->entered);
+        if (probe->go)
+                while (sem_wait(probe->go) < 0)
+                        ;
+        return --probe->n_steps > 0 ? 1 : probe->last_r;
+}
+
+static void done(struct job *job, int r) {
+        struct probe *probe = (struct probe *) job;
+
+        probe->n_done++;
+        probe->result = r;
+        probe->done_thread = pthread_self();
+        if (probe->resubmit_to) {
+                struct worker_pool *pool = probe->resubmit_to;
+
+                probe->resubmit_to = NULL;
+                worker_pool_submit(pool, job);
+        }
+}
+
+static struct probe probe(struct fixture *fixture, char letter, enum job_urgency urgency, int n_steps) {
+        return (struct probe) {
+                .job = {.urgency = urgency, .step = step, .done = done},
+                .letter = letter,
+                .trace = &fixture->trace,
+                .n_steps = n_steps,
+        };
+}
+
+/* A probe each of whose steps stops until the test goes on. */
+static struct probe held_probe(struct fixture *fixture, char letter, enum job_urgency urgency, int n_steps) {
+        struct probe held = probe(fixture, letter, urgency, n_steps);
+
+        held.entered = &fixture->entered;
+        held.go = &fixture->go;
+        return held;
+}
+
+static void submit_and_wait_for_step(struct fixture *fixture, struct probe *held) {
+        worker_pool_submit(fixture->pool, &held->job);
+        while (sem_wait(&fixture->entered) < 0)
+                ;
+}
+
+static void loop_until_done(struct fixture *fixture, const struct probe *last, int n_done) {
+        while (last->n_done < n_done)
+                assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
+}
+
+static void start_pool(struct fixture *fixture, unsigned n_threads) {
+        assert_int_equal(worker_pool_new(fixture->base, NULL, -1, n_threads, &fixture->pool), 0);
+        assert_int_equal(worker_pool_n_threads(fixture->pool), n_threads);
+}
+
+static struct fixture fixture_of_test;
+
+static int setup(void **state) {
+        struct fixture *fixture = &fixture_of_test;
+
+        *fixture = (struct fixture) {.base = event_base_new(), .trace.lock = PTHREAD_MUTEX_INITIALIZER};
+        sem_init(&fixture->entered, 0, 0);
+        sem_init(&fixture->go, 0, 0);
+        *state = fixture;
+        return fixture->base ? 0 : -1;
+}
+
+static int teardown(void **state) {
+        struct fixture *fixture = *state;
+
+        worker_pool_free(fixture->pool);
+        event_base_free(fixture->base);
+        return 0;
+}
+
+static void jobs_run_in_order_of_urgency(void **state) {
+        struct fixture *fixture = *state;
+        struct probe blocker = held_probe(fixture, '-', JOB_WAITING, 1);
+        struct probe jobs[] = {
+                probe(fixture, 'f', JOB_FILL, 1),  probe(fixture, 'a', JOB_AUDIT, 1), probe(fixture, 'w', JOB_WAITING, 1),
+                probe(fixture, 's', JOB_SCRUB, 1), probe(fixture, 'l', JOB_LOW, 1),   probe(fixture, 'F', JOB_FILL, 1),
+                probe(fixture, 'W', JOB_WAITING, 1),
+        };
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &blocker);
+        for (size_t i = 0; i < ELEMENTSOF(jobs); i++)
+                worker_pool_submit(fixture->pool, &jobs[i].job);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &jobs[1], 1);
+        assert_string_equal(fixture->trace.text, "-wWlsfFa");
+}
+
+static void an_urgent_job_goes_between_two_steps(void **state) {
+        struct fixture *fixture = *state;
+        struct probe interrupted = held_probe(fixture, 'f', JOB_FILL, 3), second = probe(fixture, 'F', JOB_FILL, 1);
+        struct probe urgent = probe(fixture, 'w', JOB_WAITING, 2), equal = probe(fixture, 'a', JOB_AUDIT, 1);
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &interrupted);
+        worker_pool_submit(fixture->pool, &second.job);
+        worker_pool_submit(fixture->pool, &urgent.job);
+        worker_pool_submit(fixture->pool, &equal.job);
+        for (int i = 0; i < 3; i++)
+                sem_post(&fixture->go);
+        loop_until_done(fixture, &equal, 1);
+        assert_string_equal(fixture->trace.text, "fwwffFa"); /* the interrupted one is still before its equals */
+        assert_int_equal(interrupted.n_stepped, 3);
+        assert_int_equal(interrupted.n_done, 1);
+        assert_int_equal(urgent.n_done, 1);
+}
+
+static void failure_ends_a_job_and_reaches_done(void **state) {
+        struct fixture *fixture = *state;
+        struct probe failing = probe(fixture, 'x', JOB_LOW, 2);
+
+        failing.last_r = -ENOSPC;
+        start_pool(fixture, 1);
+        worker_pool_submit(fixture->pool, &failing.job);
+        loop_until_done(fixture, &failing, 1);
+        assert_int_equal(failing.result, -ENOSPC);
+        assert_int_equal(failing.n_stepped, 2);
+        assert_true(pthread_equal(failing.done_thread, pthread_self()));
+}
+
+static void a_cancelled_waiting_job_never_runs(void **state) {
+        struct fixture *fixture = *state;
+        struct probe blocker = held_probe(fixture, '-', JOB_FILL, 1), waiting = probe(fixture, 'w', JOB_LOW, 1);
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &blocker);
+        worker_pool_submit(fixture->pool, &waiting.job);
+        worker_pool_cancel(fixture->pool, &waiting.job);
+        worker_pool_cancel(fixture->pool, &waiting.job); /* twice is harmless */
+        assert_int_equal(waiting.n_done, 0);             /* done comes from the loop, not from inside cancel */
+        loop_until_done(fixture, &waiting, 1);           /* while the only thread is still busy */
+        assert_int_equal(waiting.result, -ECANCELED);
+        assert_int_equal(waiting.n_stepped, 0);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &blocker, 1);
+        assert_int_equal(waiting.n_done, 1);
+}
+
+static void a_cancelled_running_job_ends_after_its_step(void **state) {
+        struct fixture *fixture = *state;
+        struct probe running = held_probe(fixture, 'r', JOB_FILL, 100), last_step = held_probe(fixture, 'l', JOB_FILL, 1);
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &running);
+        worker_pool_cancel(fixture->pool, &running.job);
+        worker_pool_raise(fixture->pool, &running.job, JOB_WAITING);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &running, 1);
+        assert_int_equal(running.result, -ECANCELED);
+        assert_int_equal(running.n_stepped, 1);
+
+        submit_and_wait_for_step(fixture, &last_step);
+        worker_pool_cancel(fixture->pool, &last_step.job); /* too late: the step that runs is the last one */
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &last_step, 1);
+        assert_int_equal(last_step.result, 0);
+        worker_pool_cancel(fixture->pool, &last_step.job);
+        assert_int_equal(last_step.n_done, 1);
+}
+
+static void a_raised_job_overtakes(void **state) {
+        struct fixture *fixture = *state;
+        struct probe blocker = held_probe(fixture, '-', JOB_WAITING, 1);
+        struct probe low = probe(fixture, 'l', JOB_LOW, 1), fill = probe(fixture, 'f', JOB_FILL, 1);
+        struct probe audit = probe(fixture, 'a', JOB_AUDIT, 1);
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &blocker);
+        worker_pool_submit(fixture->pool, &low.job);
+        worker_pool_submit(fixture->pool, &fill.job);
+        worker_pool_submit(fixture->pool, &audit.job);
+        worker_pool_raise(fixture->pool, &audit.job, JOB_WAITING);
+        worker_pool_raise(fixture->pool, &low.job, JOB_AUDIT); /* never lowers */
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &fill, 1);
+        assert_string_equal(fixture->trace.text, "-alf");
+}
+
+static void a_raised_running_job_is_not_interrupted(void **state) {
+        struct fixture *fixture = *state;
+        struct probe running = held_probe(fixture, 'r', JOB_FILL, 2), low = probe(fixture, 'l', JOB_LOW, 1);
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &running);
+        worker_pool_submit(fixture->pool, &low.job);
+        worker_pool_raise(fixture->pool, &running.job, JOB_LOW);
+        sem_post(&fixture->go);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &low, 1);
+        assert_string_equal(fixture->trace.text, "rrl");
+}
+
+static void an_idle_thread_does_not_wait_for_a_busy_one(void **state) {
+        struct fixture *fixture = *state;
+        struct probe busy = held_probe(fixture, 'b', JOB_FILL, 1), other = probe(fixture, 'o', JOB_AUDIT, 1);
+
+        start_pool(fixture, 2);
+        submit_and_wait_for_step(fixture, &busy);
+        worker_pool_submit(fixture->pool, &other.job);
+        loop_until_done(fixture, &other, 1);
+        assert_int_equal(busy.n_done, 0);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &busy, 1);
+}
+
+static int endless_step(struct job *job) {
+        struct probe *endless = (struct probe *) job;
+
+        if (endless->n_stepped++ == 0)
+                sem_post(endless->entered);
+        return 1;
+}
+
+static void free_with_work_left_ends_every_job(void **state) {
+        struct fixture *fixture = *state;
+        struct probe finished = held_probe(fixture, 'x', JOB_WAITING, 1), endless = held_probe(fixture, 'e', JOB_FILL, 1);
+        struct probe queued[5];
+
+        endless.job.step = endless_step;
+        start_pool(fixture, 1);
+        for (size_t i = 0; i < ELEMENTSOF(queued); i++)
+                queued[i] = probe(fixture, 'q', i % 2 ? JOB_FILL : JOB_AUDIT, 1);
+        queued[3].resubmit_to = fixture->pool;
+        sem_post(&fixture->go);
+        submit_and_wait_for_step(fixture, &finished);
+        submit_and_wait_for_step(fixture, &endless);
+        for (size_t i = 0; i < ELEMENTSOF(queued); i++)
+                worker_pool_submit(fixture->pool, &queued[i].job);
+        fixture->pool = worker_pool_free(fixture->pool);
+        assert_null(fixture->pool);
+        assert_int_equal(finished.n_done, 1);
+        assert_int_equal(finished.result, 0); /* it had finished, nobody had been told */
+        assert_int_equal(endless.n_done, 1);
+        assert_int_equal(endless.result, -ECANCELED);
+        for (size_t i = 0; i < ELEMENTSOF(queued); i++) {
+                assert_int_equal(queued[i].n_done, i == 3 ? 2 : 1);
+                assert_int_equal(queued[i].result, -ECANCELED);
+                assert_int_equal(queued[i].n_stepped, 0);
+        }
+        assert_null(worker_pool_free(NULL));
+}
+
+static void done_may_submit_the_job_again(void **state) {
+        struct fixture *fixture = *state;
+        struct probe again = probe(fixture, 'a', JOB_FILL, 1);
+
+        start_pool(fixture, 1);
+        again.resubmit_to = fixture->pool;
+        worker_pool_submit(fixture->pool, &again.job);
+        loop_until_done(fixture, &again, 2);
+        assert_int_equal(again.n_stepped, 2);
+}
+
+struct thread_facts {
+        struct job job;
+        char name[16];
+        sigset_t blocked;
+        int node, n_done;
+};
+
+static int look_around(struct job *job) {
+        struct thread_facts *facts = (struct thread_facts *) job;
+
+        pthread_getname_np(pthread_self(), facts->name, sizeof(facts->name));
+        pthread_sigmask(SIG_SETMASK, NULL, &facts->blocked);
+        facts->node = topology_current_node();
+        return 0;
+}
+
+static void count_done(struct job *job, int r) {
+        ((struct thread_facts *) job)->n_done++;
+}
+
+static void threads_have_a_name_a_node_and_no_signals(void **state) {
+        struct fixture *fixture = *state;
+        struct thread_facts facts = {.job = {.urgency = JOB_FILL, .step = look_around, .done = count_done}};
+        struct topology *topology = NULL;
+        char name[16];
+        int node;
+
+        assert_int_equal(topology_new("/sys", &topology), 0);
+        node = topology_node_at(topology, 0);
+        assert_int_equal(worker_pool_new(fixture->base, topology, node, 1, &fixture->pool), 0);
+        worker_pool_submit(fixture->pool, &facts.job);
+        while (facts.n_done == 0)
+                assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
+        snprintf(name, sizeof(name), "hz-%d/0", node);
+        assert_string_equal(facts.name, name);
+        if (topology_node_has_cpus(topology, node))
+                assert_int_equal(facts.node, node);
+        assert_true(sigismember(&facts.blocked, SIGTERM));
+        assert_true(sigismember(&facts.blocked, SIGIO));
+        assert_false(sigismember(&facts.blocked, SIGBUS));
+        pthread_sigmask(SIG_SETMASK, NULL, &facts.blocked);
+        assert_false(sigismember(&facts.blocked, SIGTERM)); /* the loop thread's own mask is as before */
+        fixture->pool = worker_pool_free(fixture->pool);
+        topology_free(topology);
+}
+
+static void many_jobs_each_end_exactly_once(void **state) {
+        struct fixture *fixture = *state;
+        struct probe *jobs = calloc(N_MANY, sizeof(*jobs));
+        int n_done = 0, n_cancelled = 0;
+
+        assert_non_null(jobs);
+        srandom(1);
+        start_pool(fixture, 4);
+        for (int i = 0; i < N_MANY; i++) {
+                jobs[i] = probe(fixture, 0, random() % _JOB_URGENCY_MAX, 1 + random() % 3);
+                jobs[i].trace = NULL;
+                jobs[i].last_r = -i;
+                worker_pool_submit(fixture->pool, &jobs[i].job);
+                if (i % 3 == 0)
+                        worker_pool_raise(fixture->pool, &jobs[random() % (i + 1)].job, JOB_WAITING);
+                if (i % 5 == 0)
+                        worker_pool_cancel(fixture->pool, &jobs[random() % (i + 1)].job);
+                if (i % 7 == 0)
+                        assert_true(event_base_loop(fixture->base, EVLOOP_NONBLOCK) >= 0);
+        }
+        for (int i = 0; i < N_MANY; i++)
+                loop_until_done(fixture, &jobs[i], 1);
+        for (int i = 0; i < N_MANY; i++) {
+                n_done += jobs[i].n_done;
+                n_cancelled += jobs[i].n_steps > 0;
+                assert_int_equal(jobs[i].result, jobs[i].n_steps > 0 ? -ECANCELED : -i);
+                assert_true(pthread_equal(jobs[i].done_thread, pthread_self()));
+        }
+        assert_int_equal(n_done, N_MANY);
+        assert_true(n_cancelled <= N_MANY / 5);
+        free(jobs);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                test(jobs_run_in_order_of_urgency),
+                test(an_urgent_job_goes_between_two_steps),
+                test(failure_ends_a_job_and_reaches_done),
+                test(a_cancelled_waiting_job_never_runs),
+                test(a_cancelled_running_job_ends_after_its_step),
+                test(a_raised_job_overtakes),
+                test(a_raised_running_job_is_not_interrupted),
+                test(an_idle_thread_does_not_wait_for_a_busy_one),
+                test(free_with_work_left_ends_every_job),
+                test(done_may_submit_the_job_again),
+                test(threads_have_a_name_a_node_and_no_signals),
+                test(many_jobs_each_end_exactly_once),
+        };
+
+        return cmocka_run_group_tests(tests, setup_fd_count, teardown_fd_count);
+}
