@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the suites that drive the real daemon have in common: the daemon, processes of other users and services, real pages."""
+
+import time
+
+DEADLINE_S = 20  # chosen: far above what anything takes here, also under sanitizers; nobody waits for it when all is well
+POLL_S = 0.005
+
+
+def wait_until(condition, what, deadline_s=DEADLINE_S):
+    """Asks again and again until condition() is true, and returns what it said; a time-out is a failure that names `what`."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {deadline_s} s in vain until {what}")
+        time.sleep(POLL_S)

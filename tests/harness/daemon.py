@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One hugezerod under test, with a socket of its own."""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+from . import DEADLINE_S, pages, wait_until
+
+_PR_SET_PDEATHSIG = 1
+_SANITIZER = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|SUMMARY: \w+Sanitizer")
+
+
+class DaemonFailed(AssertionError):
+    """The daemon did not start; .code is its exit code, .stderr what it said."""
+
+    def __init__(self, code, stderr):
+        super().__init__(f"hugezerod ended with {code} instead of being ready; it said:\n{stderr}")
+        self.code, self.stderr = code, stderr
+
+
+class Daemon:
+    """
+    Starts the daemon and returns when it says READY.
+
+    pools:  --pool options, "2M:auto:64M" and the like; none: as the configuration says
+    config: text of the configuration file; lines before the first section belong to [Daemon]
+    uid:    runs as this user instead of the test's
+    env:    more environment
+    """
+
+    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, ready=True):
+        self.build = pathlib.Path(build)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hugezero-test-"))
+        self.socket_path = str(self.folder / "socket")
+        self.process = None
+        self._used_before = pages.count("nr") - pages.count("free")
+        try:
+            self._start(pools, config, args, uid, env)
+            if ready:
+                self.wait_ready()
+        except BaseException:
+            self.kill()
+            self.clean()
+            raise
+
+    def _start(self, pools, config, args, uid, env):
+        # Any user of the test may connect, and come here; a SocketMode= of the test's own comes later in the file and wins
+        self.folder.chmod(0o711)
+        mode = "" if "SocketMode=" in config else "SocketMode=0666\n"
+        config_path = self.folder / "hugezerod.conf"
+        config_path.write_text(f"[Daemon]\n{mode}{config}")
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._notify.bind(str(self.folder / "notify"))
+        if uid is not None:
+            for path in self.folder, config_path, self.folder / "notify":
+                os.chown(path, uid, uid)
+        command = [*self._wrapper(uid), str(self.build / "daemon" / "hugezerod"), "--config", str(config_path), "--socket", self.socket_path]
+        command += [word for spec in pools for word in ("--pool", spec)]
+        with open(self.folder / "stderr", "wb") as stderr:
+            self.process = subprocess.Popen(
+                [*command, *args],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                env=dict(os.environ, NOTIFY_SOCKET=str(self.folder / "notify"), **sanitizer_environment(uid), **(env or {})),
+                preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+            )
+        self.pid = self.process.pid
+
+    def _wrapper(self, uid):
+        wrapper = thread_sanitizer_wrapper(self.build)
+        if uid is not None:
+            wrapper += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--pdeathsig=KILL", "--"]
+        return wrapper
+
+    def wait_ready(self):
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            while True:
+                readable, _, _ = select.select([self._notify, pidfd], [], [], DEADLINE_S)
+                if self._notify in readable and "READY=1" in self._notify.recv(4096).decode().splitlines():
+                    return
+                if pidfd in readable:
+                    raise DaemonFailed(self.process.wait(), self.stderr())
+                if not readable:
+                    raise AssertionError(f"the daemon is not ready after {DEADLINE_S} s; it said:\n{self.stderr()}")
+        finally:
+            os.close(pidfd)
+
+    def stderr(self):
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    # Figures
+
+    def control(self, *args, **kwargs):
+        """Runs hugezeroctl against this daemon."""
+        env = dict(os.environ, HUGEZERO_SOCKET=self.socket_path, **sanitizer_environment(None))
+        command = [*thread_sanitizer_wrapper(self.build), str(self.build / "tools" / "hugezeroctl"), *args]
+        return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False, **kwargs)
+
+    def status(self):
+        answer = self.control("status", "--json")
+        assert answer.returncode == 0, answer.stderr
+        return json.loads(answer.stdout)
+
+    def pool(self, name=None, node=None):
+        """The one row of the pool and node; of the only pool when there is one."""
+        rows = [row for row in self.status()["pools"] if name in (None, row["name"]) and node in (None, row["node"])]
+        assert len(rows) == 1, f"{len(rows)} rows for pool {name}, node {node}"
+        return rows[0]
+
+    def wait_full(self):
+        """Until every pool has its target ready or granted."""
+        return wait_until(
+            lambda: all(row["ready_bytes"] + row["granted_bytes"] >= row["target_bytes"] for row in self.status()["pools"]),
+            "the pools are full",
+        )
+
+    def wait_pool(self, condition, what):
+        """Until condition(row) is true of the only pool; returns the row."""
+
+        def ask():
+            row = self.pool()
+            return row if condition(row) else None
+
+        return wait_until(ask, what)
+
+    # The end
+
+    def stop(self):
+        """SIGTERM: it must end by itself, with success, say nothing to a sanitizer and leave no page behind."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            stderr = self.stderr()
+            self.kill()
+            raise AssertionError(f"the daemon did not end within {DEADLINE_S} s of SIGTERM; it said:\n{stderr}") from None
+        self._check_sanitizers()
+        assert code == 0, f"the daemon ended with {code}; it said:\n{self.stderr()}"
+        self._check_pages()
+        self.clean()
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(DEADLINE_S)
+
+    def clean(self):
+        self._notify.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _check_sanitizers(self):
+        stderr = self.stderr()
+        assert not _SANITIZER.search(stderr), f"a sanitizer complains:\n{stderr}"
+
+    def _check_pages(self):
+        """No more pages are in use than before; others who use the host's pages now are not our business."""
+
+        def given_back():
+            return pages.count("nr") - pages.count("free") <= self._used_before or set(pages.users()) - {os.getpid()}
+
+        wait_until(given_back, f"all but {self._used_before} pages are free again after the daemon's end")
+
+
+def sanitizer_environment(uid):
+    # Looking for leaks means tracing oneself, which a daemon that is not dumpable forbids to all but root
+    leaks = int(uid is None and os.geteuid() == 0)
+    return {
+        "ASAN_OPTIONS": f"detect_leaks={leaks}:exitcode=99",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
+        "TSAN_OPTIONS": "exitcode=99:second_deadlock_stack=1",
+    }
+
+
+def thread_sanitizer_wrapper(build):
+    """ThreadSanitizer of gcc 12 does not start where the kernel randomises more than 28 bits of an address."""
+    options = json.loads((build / "meson-info" / "intro-buildoptions.json").read_text())
+    is_thread = any(option["name"] == "b_sanitize" and option["value"] == "thread" for option in options)
+    bits = int(pathlib.Path("/proc/sys/vm/mmap_rnd_bits").read_text())
+    return ["setarch", "--addr-no-randomize"] if is_thread and bits > 28 else []
