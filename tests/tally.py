@@ -3,11 +3,14 @@
 
 import os
 import pathlib
+import re
 import sys
 import xml.etree.ElementTree
 
 # A skip with such a reason is excused: this kind of machine can never run the test.
 EXCUSE = "cannot:"
+# One of several tests in a program of suite unit
+CMOCKA = re.compile(r"\[ +(OK|SKIPPED) \] (\w+)$")
 
 
 class Tally:
@@ -45,7 +48,11 @@ class Tally:
                 return self.fail(name, first_line(problem.get("message") or problem.text))
         if case.find("skipped") is not None:
             return self.skip(name, skip_reason(suite, case))
-        self.passed += 1
+        parts = [match for match in map(CMOCKA.match, words(suite, case)) if match]
+        for part in parts:
+            if part[1] == "SKIPPED":
+                self.skip(f"{name}.{part[2]}", "the test called skip()")
+        self.passed += sum(part[1] == "OK" for part in parts) or 1
         return None
 
 
@@ -54,13 +61,17 @@ def first_line(text):
     return lines[0] if lines else "no reason was given"
 
 
+def words(suite, case):
+    """What a program said, by lines; Meson keeps it with the case or with the suite."""
+    nodes = [node for parent in (case, suite) for tag in ("system-out", "system-err") for node in parent.findall(tag)]
+    return "\n".join(node.text or "" for node in nodes).strip().splitlines()
+
+
 def skip_reason(suite, case):
     message = case.find("skipped").get("message")
     if message:
         return first_line(message)
-    # Meson keeps a program's words apart: the line that excuses it, else its last one
-    words = [node.text or "" for parent in (case, suite) for tag in ("system-out", "system-err") for node in parent.findall(tag)]
-    lines = "\n".join(words).strip().splitlines()
+    lines = [line.removeprefix("skipped: ") for line in words(suite, case)]
     return next((line for line in lines if line.startswith(EXCUSE)), first_line("\n".join(lines[-1:])))
 
 
