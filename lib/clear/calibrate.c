@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Measuring of speed and of harm.
+ *
+ * Rounds go over all methods before the next begins, and the best of the rounds counts: what disturbs a run (another process, a
+ * hypervisor) only ever makes it slower, and would otherwise fall on one method.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calibrate.h"
+
+#define LINE_BYTES 64                       /* stride of the harm buffer; a multiple or a half of every known cache line */
+#define PROBE_BYTES ((size_t) 8 << 20)      /* chosen: 0.8 ms at 10 GB/s, long against the clock's and the fence's cost */
+#define HARM_BYTES ((size_t) 128 << 20)     /* chosen: a single extent shows nothing, this does (measured) */
+#define MAX_L2_BYTES ((size_t) 4 << 20)     /* chosen: walking it cold takes 5 ms */
+#define DEFAULT_L2_BYTES ((size_t) 1 << 20) /* chosen: where neither the C library nor the CPU tell */
+#define SPEED_BUDGET_NS UINT64_C(150000000) /* half of the budget; harm takes what is left */
+#define N_SPEED_ROUNDS 5                    /* chosen */
+#define N_HARM_ROUNDS 3                     /* chosen */
+#define HOPELESS 0.5                        /* chosen: below this share of the best a method is not measured again */
+#define NS_PER_MS UINT64_C(1000000)
+
+struct probe {
+        struct clear_calibration *calibration;
+        char *addr; /* what is cleared */
+        size_t n_bytes;
+        size_t at_bytes; /* goes round, so that no run meets lines that the one before has just left */
+        uint64_t start_ns;
+        char *warm;                /* the harm buffer, a ring of pointers in random order; behind @addr */
+        size_t n_warm_bytes;       /* 0: harm cannot be measured */
+        uint64_t warm_ns, cold_ns; /* one walk */
+};
+
+static uint64_t now_ns(void) {
+        struct timespec now;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail with this clock */
+        return (uint64_t) now.tv_sec * 1000000000 + (uint64_t) now.tv_nsec;
+}
+
+/* Whether @n_bytes at @gb_per_s (0: not known) end before @budget_ns have passed since the start. */
+static bool fits(const struct probe *probe, uint64_t budget_ns, size_t n_bytes, double gb_per_s) {
+        double needed_ns = gb_per_s > 0 ? (double) n_bytes / gb_per_s : 0;
+
+        return (double) (now_ns() - probe->start_ns) + needed_ns < (double) budget_ns;
+}
+
+/* Clears @n_bytes (at least one slice) slice by slice, going round in the memory. */
+static int clear_round(struct probe *probe, const struct clear_method *method, size_t slice_bytes, size_t n_bytes,
+                       uint64_t *ret_ns) {
+        size_t page_bytes = clear_base_page_bytes(), done_bytes = 0;
+        uint64_t start_ns = now_ns();
+        int r;
+
+        if (slice_bytes > probe->n_bytes)
+                slice_bytes = probe->n_bytes;
+        do {
+                if (probe->n_bytes - probe->at_bytes < slice_bytes)
+                        probe->at_bytes = 0;
+                r = clear_pages(method, probe->addr + probe->at_bytes, slice_bytes / page_bytes);
+                if (r < 0)
+                        return r;
+                probe->at_bytes += slice_bytes;
+                done_bytes += slice_bytes;
+        } while (done_bytes + slice_bytes <= n_bytes);
+        /* Scaled to what was asked for: a slice does not always divide it. */
+        *ret_ns = (uint64_t) ((double) (now_ns() - start_ns) * (double) n_bytes / (double) done_bytes);
+        return 0;
+}
+
+static double best_gb_per_s(const struct clear_calibration *calibration, size_t slice) {
+        double best = 0;
+
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                if (calibration->figures[i][slice].gb_per_s > best)
+                        best = calibration->figures[i][slice].gb_per_s;
+        return best;
+}
+
+static int measure_speed_of(struct probe *probe, size_t i, size_t slice, unsigned round) {
+        struct clear_calibration *calibration = probe->calibration;
+        struct clear_figures *figures = &calibration->figures[i][slice];
+        size_t slice_bytes = calibration->slice_bytes[slice];
+        size_t n_bytes = slice_bytes > PROBE_BYTES ? slice_bytes : PROBE_BYTES;
+        /* What the smaller slices say of a method must do as an estimate for its first run. */
+        double estimate = figures->gb_per_s > 0 ? figures->gb_per_s : slice > 0 ? figures[-1].gb_per_s : 0;
+        uint64_t took_ns;
+        int r;
+
+        if (round > 0 && figures->gb_per_s < HOPELESS * best_gb_per_s(calibration, slice))
+                return 0;
+        if (!fits(probe, SPEED_BUDGET_NS, n_bytes, estimate))
+                return 0;
+        r = clear_round(probe, calibration->methods[i], slice_bytes, n_bytes, &took_ns);
+        if (r < 0)
+                return r;
+        if (took_ns > 0 && (double) n_bytes / (double) took_ns > figures->gb_per_s)
+                figures->gb_per_s = (double) n_bytes / (double) took_ns;
+        return 0;
+}
+
+static int measure_speed(struct probe *probe) {
+        int r;
+
+        for (unsigned round = 0; round < N_SPEED_ROUNDS; round++)
+                for (size_t slice = 0; slice < probe->calibration->n_slices; slice++)
+                        for (size_t i = 0; i < probe->calibration->n_methods; i++) {
+                                r = measure_speed_of(probe, i, slice, round);
+                                if (r < 0)
+                                        return r;
+                        }
+        return 0;
+}
+
+static size_t l2_bytes(void) {
+        long n_bytes = -1;
+
+#ifdef _SC_LEVEL2_CACHE_SIZE
+        n_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+        if (n_bytes <= 0)
+                return DEFAULT_L2_BYTES;
+        return (size_t) n_bytes < MAX_L2_BYTES ? (size_t) n_bytes : MAX_L2_BYTES;
+}
+
+/* The lines of the buffer become one ring in random order, which no prefetcher follows. */
+static void make_ring(char *buffer, size_t n_bytes) {
+        size_t n_lines = n_bytes / LINE_BYTES;
+        uint64_t random = UINT64_C(0x9e3779b97f4a7c15); /* any number but 0 */
+
+        for (size_t i = 0; i < n_lines; i++)
+                *(void **) (buffer + i * LINE_BYTES) = buffer + i * LINE_BYTES;
+        for (size_t i = n_lines - 1; i > 0; i--) { /* Sattolo: swapping with an earlier one only leaves a single cycle */
+                void **a = (void **) (buffer + i * LINE_BYTES), **b, *swap;
+
+                random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+                b = (void **) (buffer + random % i * LINE_BYTES);
+                swap = *a, *a = *b, *b = swap;
+        }
+}
+
+static uint64_t walk_ring(char *buffer, size_t n_bytes) {
+        uint64_t start_ns = now_ns();
+        void **at = (void **) buffer;
+
+        for (size_t i = 0; i < n_bytes / LINE_BYTES; i++)
+                at = *at;
+        __asm__ volatile("" : : "r"(at) : "memory");
+        return now_ns() - start_ns;
+}
+
+/* Reads enough other memory to push everything out of the L2 cache. */
+static void evict(const struct probe *probe) {
+        const volatile char *at = probe->addr;
+
+        for (size_t i = 0; i < 8 * probe->n_warm_bytes; i += LINE_BYTES)
+                (void) at[i];
+}
+
+/* Splits the harm buffer off and finds out what a warm and a cold walk take. */
+static int prepare_harm(struct probe *probe) {
+        /* Half of the cache (measured): a whole one does not stay warm beside the code, the page tables and the stack. */
+        size_t page_bytes = clear_base_page_bytes(), n_bytes = l2_bytes() / 2 / page_bytes * page_bytes;
+        int r;
+
+        if (n_bytes < page_bytes || probe->n_bytes / 16 < n_bytes)
+                return 0;
+        probe->n_bytes -= n_bytes;
+        probe->at_bytes = 0;
+        probe->warm = probe->addr + probe->n_bytes;
+        probe->n_warm_bytes = n_bytes;
+        r = clear_pages(clear_method_cached(), probe->warm, n_bytes / page_bytes);
+        if (r < 0)
+                return r;
+        make_ring(probe->warm, n_bytes);
+        probe->warm_ns = probe->cold_ns = UINT64_MAX;
+        for (unsigned round = 0; round < N_HARM_ROUNDS; round++) {
+                uint64_t took_ns;
+
+                evict(probe);
+                took_ns = walk_ring(probe->warm, n_bytes);
+                if (took_ns < probe->cold_ns)
+                        probe->cold_ns = took_ns;
+                (void) walk_ring(probe->warm, n_bytes);
+                took_ns = walk_ring(probe->warm, n_bytes);
+                if (took_ns < probe->warm_ns)
+                        probe->warm_ns = took_ns;
+        }
+        return 0;
+}
+
+static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
+        struct clear_calibration *calibration = probe->calibration;
+        struct clear_figures *figures = &calibration->figures[i][slice];
+        int survival_percent = 0;
+        uint64_t took_ns;
+        int r;
+
+        if (!fits(probe, CLEAR_CALIBRATE_BUDGET_MS * NS_PER_MS - 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
+                return 0;
+        (void) walk_ring(probe->warm, probe->n_warm_bytes);
+        (void) walk_ring(probe->warm, probe->n_warm_bytes);
+        r = clear_round(probe, calibration->methods[i], calibration->slice_bytes[slice], HARM_BYTES, &took_ns);
+        if (r < 0)
+                return r;
+        took_ns = walk_ring(probe->warm, probe->n_warm_bytes);
+        if (took_ns <= probe->warm_ns)
+                survival_percent = 100;
+        else if (took_ns < probe->cold_ns)
+                survival_percent = (int) ((probe->cold_ns - took_ns) * 100 / (probe->cold_ns - probe->warm_ns));
+        if (survival_percent > figures->survival_percent)
+                figures->survival_percent = survival_percent;
+        return 0;
+}
+
+/* Harm decides among the candidates only: they come first, in several rounds. The others are measured once, for the record. */
+static int measure_harm(struct probe *probe) {
+        const struct clear_calibration *calibration = probe->calibration;
+        int r = prepare_harm(probe);
+
+        /* Twice the time is what makes a cache worth keeping, and what noise does not hide. An emulator shows no difference. */
+        if (r < 0 || probe->n_warm_bytes == 0 || probe->cold_ns < 2 * probe->warm_ns)
+                return r;
+        for (unsigned round = 0; round <= N_HARM_ROUNDS; round++)
+                for (size_t slice = calibration->n_slices; slice-- > 0;) {
+                        double near = best_gb_per_s(calibration, slice) * (100 - CLEAR_CALIBRATE_NEAR_PERCENT) / 100;
+
+                        for (size_t i = 0; i < calibration->n_methods; i++) {
+                                double gb_per_s = calibration->figures[i][slice].gb_per_s;
+
+                                if (gb_per_s <= 0 || (gb_per_s < near) != (round == N_HARM_ROUNDS))
+                                        continue;
+                                r = measure_harm_of(probe, i, slice);
+                                if (r < 0)
+                                        return r;
+                        }
+                }
+        return 0;
+}
+
+static void add_methods(struct clear_calibration *calibration) {
+        const struct clear_method *method;
+
+        for (size_t i = 0; (method = clear_method_at(i)) && calibration->n_methods < CLEAR_CALIBRATE_MAX_METHODS; i++) {
+                if (method->why_not())
+                        continue;
+                for (size_t slice = 0; slice < calibration->n_slices; slice++)
+                        calibration->figures[calibration->n_methods][slice] =
+                                (struct clear_figures){CLEAR_NOT_MEASURED, CLEAR_NOT_MEASURED};
+                calibration->methods[calibration->n_methods++] = method;
+        }
+}
+
+int clear_calibrate(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices,
+                    struct clear_calibration *ret_calibration) {
+        struct clear_calibration calibration = {.n_slices = n_slices};
+        struct probe probe = {.calibration = &calibration, .addr = addr, .start_ns = now_ns()};
+        size_t page_bytes = clear_base_page_bytes();
+        int r;
+
+        if (n_slices == 0 || n_slices > CLEAR_CALIBRATE_MAX_SLICES || n_bytes < page_bytes)
+                return -EINVAL;
+        for (size_t i = 0; i < n_slices; i++) {
+                if (slice_bytes[i] == 0 || slice_bytes[i] % page_bytes != 0 || (i > 0 && slice_bytes[i] <= slice_bytes[i - 1]))
+                        return -EINVAL;
+                calibration.slice_bytes[i] = slice_bytes[i];
+        }
+        probe.n_bytes = n_bytes < CLEAR_CALIBRATE_BYTES ? n_bytes / page_bytes * page_bytes : CLEAR_CALIBRATE_BYTES;
+        add_methods(&calibration);
+        r = measure_speed(&probe);
+        if (r < 0)
+                return r;
+        r = measure_harm(&probe);
+        if (r < 0)
+                return r;
+        if (probe.n_warm_bytes > 0) {
+                r = clear_pages(clear_method_cached(), probe.warm, probe.n_warm_bytes / page_bytes);
+                if (r < 0)
+                        return r;
+        }
+        clear_calibration_choose(&calibration);
+        calibration.took_ms = (unsigned) ((now_ns() - probe.start_ns) / NS_PER_MS);
+        *ret_calibration = calibration;
+        return 0;
+}
