@@ -67,7 +67,7 @@ int extent_file_create(uint64_t page_size_bytes, struct extent_file *ret_file) {
                 return fd;
         if (fstat(fd, &st) < 0)
                 return negative_errno();
-        *ret_file = (struct extent_file) {
+        *ret_file = (struct extent_file){
                 .fd = take_fd(&fd), .page_size_bytes = page_size_bytes, .dev = st.st_dev, .ino = st.st_ino};
         return 0;
 }
@@ -92,7 +92,7 @@ int extent_file_resize(struct extent_file *file, uint64_t bytes) {
         return 0;
 }
 
-/* A free range of addresses that begins at a multiple of EXTENT_SHARE_BYTES. Another thread may take it before the caller does. */
+/* Free addresses from a multiple of EXTENT_SHARE_BYTES on. Another thread may take them before the caller does. */
 static int find_congruent_addr(uint64_t bytes, void **ret_addr) {
         uint64_t span_bytes = bytes + EXTENT_SHARE_BYTES;
         void *span = mmap(NULL, span_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -216,7 +216,7 @@ int extent_file_check(const struct extent_file *file, struct extent_check *ret_c
 
         if (seals < 0 || fstat(file->fd, &st) < 0)
                 return negative_errno();
-        *ret_check = (struct extent_check) {
+        *ret_check = (struct extent_check){
                 .size_bytes = st.st_size,
                 .present_bytes = (uint64_t) st.st_blocks * 512 /* the unit of st_blocks, stat(3type) */,
                 .foreign_seal = (seals & ~(SEALS_AT_HAND_OUT | F_SEAL_EXEC)) != 0,

@@ -2,9 +2,9 @@
 /*
  * NUMA nodes, distances, hugepage sizes and counters.
  *
- * Nodes and distances are read from sysfs once; counters are read each time they are asked for. libnuma serves for its mbind and
- * move_pages wrappers only: its own picture of the machine comes from fixed paths, its CPU masks are cached without a lock, and
- * numa_tonode_memory() prints instead of failing. A kernel without NUMA is a machine with one node 0.
+ * Nodes and distances are read from sysfs once; counters are read each time they are asked for. libnuma serves for its mbind
+ * and move_pages wrappers only: its own picture of the machine comes from fixed paths, its CPU masks are cached without a lock,
+ * and numa_tonode_memory() prints instead of failing. A kernel without NUMA is a machine with one node 0.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -24,13 +24,13 @@
 #include "cleanup.h"
 #include "topology.h"
 
-#define MAX_NODES 1024                     /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
-#define MAX_CPUS 8192                      /* kernel limit: CONFIG_NR_CPUS of x86_64, the largest of all */
-#define MAX_PAGE_SIZES 16                  /* chosen: no CPU has more than 5 */
-#define LIST_TEXT_BYTES (64 * 1024)        /* chosen: every second of 8192 CPUs fits ("8190," each) */
-#define N_STATUS_PAGES 512                 /* chosen: 6 KiB of stack, one call for 1 GiB of 2 MiB pages */
-#define LOCAL_DISTANCE 10                  /* kernel default, <linux/topology.h> */
-#define REMOTE_DISTANCE 20                 /* kernel default, <linux/topology.h> */
+#define MAX_NODES 1024              /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
+#define MAX_CPUS 8192               /* kernel limit: CONFIG_NR_CPUS of x86_64, the largest of all */
+#define MAX_PAGE_SIZES 16           /* chosen: no CPU has more than 5 */
+#define LIST_TEXT_BYTES (64 * 1024) /* chosen: every second of 8192 CPUs fits ("8190," each) */
+#define N_STATUS_PAGES 512          /* chosen: 6 KiB of stack, one call for 1 GiB of 2 MiB pages */
+#define LOCAL_DISTANCE 10           /* kernel default, <linux/topology.h> */
+#define REMOTE_DISTANCE 20          /* kernel default, <linux/topology.h> */
 #define BITS_PER_LONG (CHAR_BIT * sizeof(unsigned long))
 
 struct node {
@@ -127,7 +127,7 @@ static struct node *find_node(const struct topology *topology, int node) {
 static void add_node(void *userdata, long number) {
         struct topology *topology = userdata;
 
-        topology->nodes[topology->n_nodes++] = (struct node) {.node = number};
+        topology->nodes[topology->n_nodes++] = (struct node){.node = number};
 }
 
 static void mark_memory(void *userdata, long number) {

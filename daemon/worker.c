@@ -158,7 +158,7 @@ static int start_threads(struct worker_pool *pool, unsigned n_threads) {
         while (pool->n_threads < n_threads && r == 0) {
                 struct worker *worker = &pool->workers[pool->n_threads];
 
-                *worker = (struct worker) {.pool = pool, .idx = pool->n_threads};
+                *worker = (struct worker){.pool = pool, .idx = pool->n_threads};
                 r = pthread_create(&worker->thread, NULL, worker_main, worker);
                 if (r == 0)
                         pool->n_threads++;

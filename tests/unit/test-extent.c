@@ -396,7 +396,7 @@ static void pins_are_found(void **state) {
         assert_int_equal(extent_file_seal(&file), 0);
         assert_int_equal(extent_file_open_grant(&file, &fd), 0);
         addr = map_grant(fd, 2 * PAGE_BYTES);
-        part = (struct iovec) {.iov_base = addr + PAGE_BYTES, .iov_len = 4096};
+        part = (struct iovec){.iov_base = addr + PAGE_BYTES, .iov_len = 4096};
         assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
         assert_int_equal(vmsplice(pipe_fds[1], &part, 1, SPLICE_F_GIFT), 4096);
         munmap(addr, 2 * PAGE_BYTES);
@@ -433,6 +433,61 @@ static void the_pin_test_is_busy_while_someone_can_write(void **state) {
         assert_int_equal(extent_file_test_pins(&file), -EBUSY);
         addr[0] = 1;
         munmap(addr, PAGE_BYTES);
+        extent_file_done(&file);
+}
+
+/* Not instrumented: a sanitizer's own memory would fault as well. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) static long count_faults(volatile char *addr, uint64_t bytes) {
+        struct rusage before, after;
+
+        getrusage(RUSAGE_SELF, &before);
+        for (uint64_t offset_bytes = 0; offset_bytes < bytes; offset_bytes += PAGE_BYTES)
+                addr[offset_bytes] = 1;
+        getrusage(RUSAGE_SELF, &after);
+        return after.ru_minflt - before.ru_minflt;
+}
+
+/* A client's mapping at an address that begins a 1 GiB range, in another process. Returns the faults, at most 250. */
+static int faults_of_a_client(int fd) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                char *span = mmap(NULL, 2 * GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                char *addr = (char *) (((uintptr_t) span + GIB - 1) & ~(GIB - 1));
+                long n_faults;
+
+                if (mmap(addr, GIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != addr)
+                        _exit(255);
+                n_faults = count_faults(addr, GIB);
+                _exit(n_faults > 250 ? 250 : (int) n_faults);
+        }
+        return exit_code(pid);
+}
+
+static void a_page_of_1_gib_is_an_extent_like_any_other(void **state) {
+        struct extent_file file;
+        struct extent_check check;
+        uint64_t n_misplaced = 77, n_missing = 77;
+        int fd;
+
+        if (topology_available_bytes(topology, node, GIB) < GIB) {
+                print_message("needs a free hugetlb page of 1 GiB\n");
+                skip();
+        }
+        file = make(GIB, GIB);
+        assert_int_equal(extent_file_populate(&file, 0, GIB), 0);
+        assert_int_equal(topology_count_misplaced(file.addr, GIB, GIB, node, &n_misplaced, &n_missing), 0);
+        assert_int_equal(n_misplaced, 0);
+        assert_int_equal(n_missing, 0);
+        assert_int_equal(extent_file_seal(&file), 0);
+        assert_int_equal(extent_file_open_grant(&file, &fd), 0);
+        assert_int_equal(extent_file_is_held(&file), 1);
+        assert_in_range(faults_of_a_client(fd), 0, 1);
+        close(fd);
+        assert_free_soon(&file);
+        assert_int_equal(extent_file_check(&file, &check), 0);
+        assert_int_equal(check.present_bytes, GIB);
+        assert_int_equal(extent_file_test_pins(&file), 0);
         extent_file_done(&file);
 }
 
@@ -487,34 +542,6 @@ static void an_empty_pool_is_an_error_and_no_signal(void **state) {
         extent_file_done(&file);
 }
 
-/* Not instrumented: a sanitizer's own memory would fault as well. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) static long count_faults(volatile char *addr, uint64_t bytes) {
-        struct rusage before, after;
-
-        getrusage(RUSAGE_SELF, &before);
-        for (uint64_t offset_bytes = 0; offset_bytes < bytes; offset_bytes += PAGE_BYTES)
-                addr[offset_bytes] = 1;
-        getrusage(RUSAGE_SELF, &after);
-        return after.ru_minflt - before.ru_minflt;
-}
-
-/* A client's mapping at an address that begins a 1 GiB range, in another process. Returns the faults, at most 250. */
-static int faults_of_a_client(int fd) {
-        pid_t pid = fork();
-
-        if (pid == 0) {
-                char *span = mmap(NULL, 2 * GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-                char *addr = (char *) (((uintptr_t) span + GIB - 1) & ~(GIB - 1));
-                long n_faults;
-
-                if (mmap(addr, GIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != addr)
-                        _exit(255);
-                n_faults = count_faults(addr, GIB);
-                _exit(n_faults > 250 ? 250 : (int) n_faults);
-        }
-        return exit_code(pid);
-}
-
 static void page_tables_are_shared(void **state) {
         struct extent_file file;
         int fd;
@@ -542,7 +569,8 @@ static int setup_group(void **state) {
         assert_int_equal(topology_new("/sys", &topology), 0);
         node = topology_node_at(topology, 0);
         for (size_t i = 0; i < topology_n_nodes(topology); i++)
-                if (topology_available_bytes(topology, topology_node_at(topology, i), PAGE_BYTES) >= N_NEEDED_PAGES * PAGE_BYTES) {
+                if (topology_available_bytes(topology, topology_node_at(topology, i), PAGE_BYTES) >=
+                    N_NEEDED_PAGES * PAGE_BYTES) {
                         node = topology_node_at(topology, i);
                         return 0;
                 }
@@ -575,6 +603,7 @@ int main(void) {
                 test_without_fd_leak(pins_are_found),
                 test_without_fd_leak(without_pins_the_test_passes_and_writing_is_over),
                 test_without_fd_leak(the_pin_test_is_busy_while_someone_can_write),
+                test_without_fd_leak(a_page_of_1_gib_is_an_extent_like_any_other),
                 test_without_fd_leak(an_empty_pool_is_an_error_and_no_signal),
                 test_without_fd_leak(page_tables_are_shared),
         };

@@ -197,11 +197,11 @@ static void nearest_nodes_come_first(void **state) {
 
         put_odd_machine();
         topology = load();
-        assert_nearest(topology, 0, 3, (int[]) {0, 2, 3});
-        assert_nearest(topology, 2, 3, (int[]) {2, 3, 0});
-        assert_nearest(topology, 3, 3, (int[]) {3, 2, 0});
-        assert_nearest(topology, 5, 3, (int[]) {0, 2, 3});
-        assert_nearest(topology, 7, 3, (int[]) {0, 2, 3}); /* all the same: by number */
+        assert_nearest(topology, 0, 3, (int[]){0, 2, 3});
+        assert_nearest(topology, 2, 3, (int[]){2, 3, 0});
+        assert_nearest(topology, 3, 3, (int[]){3, 2, 0});
+        assert_nearest(topology, 5, 3, (int[]){0, 2, 3});
+        assert_nearest(topology, 7, 3, (int[]){0, 2, 3}); /* all the same: by number */
         assert_int_equal(topology_nodes_by_distance(topology, 3, nodes, 2), 2);
         assert_int_equal(nodes[0], 3);
         assert_int_equal(nodes[1], 2);
@@ -285,7 +285,9 @@ static int cpus_after_bind(int node) {
 
                 if (r < 0)
                         _exit(100 - r);
-                _exit(sched_getaffinity(0, sizeof(cpus), &cpus) < 0 ? 99 : (CPU_ISSET(0, &cpus) ? 1 : 0) + (CPU_ISSET(1, &cpus) ? 2 : 0));
+                _exit(sched_getaffinity(0, sizeof(cpus), &cpus) < 0
+                              ? 99
+                              : (CPU_ISSET(0, &cpus) ? 1 : 0) + (CPU_ISSET(1, &cpus) ? 2 : 0));
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));

@@ -78,7 +78,7 @@ static void done(struct job *job, int r) {
 }
 
 static struct probe probe(struct fixture *fixture, char letter, enum job_urgency urgency, int n_steps) {
-        return (struct probe) {
+        return (struct probe){
                 .job = {.urgency = urgency, .step = step, .done = done},
                 .letter = letter,
                 .trace = &fixture->trace,
@@ -116,7 +116,7 @@ static struct fixture fixture_of_test;
 static int setup(void **state) {
         struct fixture *fixture = &fixture_of_test;
 
-        *fixture = (struct fixture) {.base = event_base_new(), .trace.lock = PTHREAD_MUTEX_INITIALIZER};
+        *fixture = (struct fixture){.base = event_base_new(), .trace.lock = PTHREAD_MUTEX_INITIALIZER};
         sem_init(&fixture->entered, 0, 0);
         sem_init(&fixture->go, 0, 0);
         *state = fixture;
@@ -135,8 +135,8 @@ static void jobs_run_in_order_of_urgency(void **state) {
         struct fixture *fixture = *state;
         struct probe blocker = held_probe(fixture, '-', JOB_WAITING, 1);
         struct probe jobs[] = {
-                probe(fixture, 'f', JOB_FILL, 1),  probe(fixture, 'a', JOB_AUDIT, 1), probe(fixture, 'w', JOB_WAITING, 1),
-                probe(fixture, 's', JOB_SCRUB, 1), probe(fixture, 'l', JOB_LOW, 1),   probe(fixture, 'F', JOB_FILL, 1),
+                probe(fixture, 'f', JOB_FILL, 1),    probe(fixture, 'a', JOB_AUDIT, 1), probe(fixture, 'w', JOB_WAITING, 1),
+                probe(fixture, 's', JOB_SCRUB, 1),   probe(fixture, 'l', JOB_LOW, 1),   probe(fixture, 'F', JOB_FILL, 1),
                 probe(fixture, 'W', JOB_WAITING, 1),
         };
 

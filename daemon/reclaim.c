@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Close and open events of granted extents, and the table that says what they mean.
+ *
+ * Callbacks may watch, unwatch and swallow. The buffer and the position in it therefore belong to the object: a nested call
+ * goes on where the outer one stopped, so that events are delivered once and in order.
+ */
+
+#include <assert.h>
+#include <event2/event.h>
+#include <search.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+
+#include "cleanup.h"
+#include "reclaim.h"
+
+#define BUFFER_BYTES 4096 /* chosen: 256 events, watches of files give no names */
+
+struct reclaim_watch {
+        int wd;
+        void *context;
+        bool swallow_open; /* the next IN_OPEN is our own */
+};
+
+struct reclaim {
+        int inotify_fd;
+        struct event *readable;
+        reclaim_event_fn on_event;
+        reclaim_overflow_fn on_overflow;
+        void *userdata;
+        void *watches; /* tsearch tree of struct reclaim_watch */
+        size_t position, n_bytes;
+        _Alignas(struct inotify_event) char buffer[BUFFER_BYTES];
+};
+
+enum reclaim_action reclaim_decide(const struct reclaim_facts *facts) {
+        /* "Held" is always true, whatever else is known: the memory of a live holder is never touched. */
+        if (facts->held)
+                return facts->close_event ? RECLAIM_ASK_AGAIN : RECLAIM_KEEP;
+        /* "Free" is what the holder may have written there himself; it counts only with the kernel's word that the description
+         * is gone. */
+        if (facts->close_event && !facts->foreign_open && !facts->doubt)
+                return RECLAIM_FREE;
+        return RECLAIM_DROP;
+}
+
+uint64_t reclaim_ask_delay_ms(unsigned n_asked) {
+        static const uint64_t delays_ms[] = {1, 10,
+                                             100}; /* chosen: mostly microseconds; a dying io_uring up to 36 ms (measured) */
+
+        return n_asked < sizeof(delays_ms) / sizeof(*delays_ms) ? delays_ms[n_asked] : 10000;
+}
+
+void reclaim_collect_in_flight(void) {
+        int fds[2];
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+                return;
+        (void) safe_close(fds[0]);
+        (void) safe_close(fds[1]);
+}
+
+static int reclaim_watch_compare(const void *a, const void *b) {
+        int wd_a = ((const struct reclaim_watch *) a)->wd, wd_b = ((const struct reclaim_watch *) b)->wd;
+        return wd_a < wd_b ? -1 : wd_a > wd_b;
+}
+
+static struct reclaim_watch *reclaim_watch_find(struct reclaim *reclaim, int wd) {
+        struct reclaim_watch key = {.wd = wd}, **node = tfind(&key, &reclaim->watches, reclaim_watch_compare);
+        return node ? *node : NULL;
+}
+
+static void reclaim_deliver(struct reclaim *reclaim, const struct inotify_event *event) {
+        if (event->mask & IN_Q_OVERFLOW) {
+                reclaim->on_overflow(reclaim->userdata);
+                return;
+        }
+        /* The kernel gives out wds in a circle, so what is queued for a wd that is gone cannot meet its successor. */
+        struct reclaim_watch *watch = reclaim_watch_find(reclaim, event->wd);
+        if (!watch)
+                return;
+        if (event->mask & IN_OPEN) {
+                if (watch->swallow_open)
+                        watch->swallow_open = false;
+                else
+                        reclaim->on_event(watch->context, /* opened */ true);
+        } else if (event->mask & IN_CLOSE)
+                reclaim->on_event(watch->context, /* opened */ false);
+}
+
+static void reclaim_deliver_buffer(struct reclaim *reclaim) {
+        while (reclaim->position < reclaim->n_bytes) {
+                /* A copy: a nested call may refill the buffer. */
+                struct inotify_event event = *(const struct inotify_event *) (reclaim->buffer + reclaim->position);
+                reclaim->position += sizeof(event) + event.len;
+                reclaim_deliver(reclaim, &event);
+        }
+}
+
+void reclaim_drain(struct reclaim *reclaim) {
+        ssize_t n_bytes;
+
+        do {
+                reclaim_deliver_buffer(reclaim);
+                n_bytes = read(reclaim->inotify_fd, reclaim->buffer, BUFFER_BYTES);
+                if (n_bytes <= 0)
+                        return; /* EAGAIN: empty. A buffer of this size meets no other failure. */
+                reclaim->position = 0;
+                reclaim->n_bytes = (size_t) n_bytes;
+                /* The kernel fills the buffer while it has events: with room left, the queue was empty. */
+        } while (n_bytes > (ssize_t) (BUFFER_BYTES - sizeof(struct inotify_event)));
+        reclaim_deliver_buffer(reclaim);
+}
+
+static void reclaim_on_readable(evutil_socket_t fd, short events, void *userdata) {
+        reclaim_drain(userdata);
+}
+
+int reclaim_new(struct event_base *base, reclaim_event_fn on_event, reclaim_overflow_fn on_overflow, void *userdata,
+                struct reclaim **ret_reclaim) {
+        assert(on_event && on_overflow);
+
+        struct reclaim *reclaim = malloc(sizeof(*reclaim));
+        if (!reclaim)
+                return -ENOMEM;
+        *reclaim = (struct reclaim){.on_event = on_event, .on_overflow = on_overflow, .userdata = userdata};
+        reclaim->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+        if (reclaim->inotify_fd < 0) {
+                int r = negative_errno();
+                (void) reclaim_free(reclaim);
+                return r;
+        }
+        reclaim->readable = event_new(base, reclaim->inotify_fd, EV_READ | EV_PERSIST, reclaim_on_readable, reclaim);
+        if (!reclaim->readable || event_add(reclaim->readable, NULL) < 0) {
+                (void) reclaim_free(reclaim);
+                return -ENOMEM;
+        }
+        *ret_reclaim = reclaim;
+        return 0;
+}
+
+struct reclaim *reclaim_free(struct reclaim *reclaim) {
+        if (!reclaim)
+                return NULL;
+        if (reclaim->readable)
+                event_free(reclaim->readable);
+        (void) safe_close(reclaim->inotify_fd);
+        tdestroy(reclaim->watches, free);
+        free(reclaim);
+        return NULL;
+}
+
+int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd) {
+        char path[sizeof("/proc/self/fd/-2147483648")];
+
+        _cleanup_free_ struct reclaim_watch *watch = malloc(sizeof(*watch));
+        if (!watch)
+                return -ENOMEM;
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        /* IN_MASK_CREATE: a second watch of an inode would be the same wd, and one unwatch would end both. */
+        int wd = inotify_add_watch(reclaim->inotify_fd, path, IN_OPEN | IN_CLOSE | IN_MASK_CREATE);
+        if (wd < 0)
+                return negative_errno();
+        *watch = (struct reclaim_watch){.wd = wd, .context = context};
+        if (!tsearch(watch, &reclaim->watches, reclaim_watch_compare)) {
+                (void) inotify_rm_watch(reclaim->inotify_fd, wd);
+                return -ENOMEM;
+        }
+        (void) take_ptr(watch);
+        *ret_wd = wd;
+        return 0;
+}
+
+void reclaim_unwatch(struct reclaim *reclaim, int wd) {
+        struct reclaim_watch *watch = reclaim_watch_find(reclaim, wd);
+
+        if (!watch)
+                return;
+        (void) inotify_rm_watch(reclaim->inotify_fd, wd); /* EINVAL: the inode is gone already, and the watch with it */
+        (void) tdelete(watch, &reclaim->watches, reclaim_watch_compare);
+        free(watch);
+}
+
+void reclaim_swallow_open(struct reclaim *reclaim, int wd) {
+        struct reclaim_watch *watch = reclaim_watch_find(reclaim, wd);
+
+        if (!watch)
+                return;
+        watch->swallow_open = true;
+        reclaim_drain(reclaim);
+        /* Not found in the queue (it overflowed): the next open is somebody else's. A callback may have unwatched it. */
+        watch = reclaim_watch_find(reclaim, wd);
+        if (watch)
+                watch->swallow_open = false;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "testing.h"
+
+#include <errno.h>
+
+#include "config.h"
+#include "quota.h"
+
+#define UID 1000
+#define RICH_UID 1001
+
+static struct config *test_config(void) {
+        static struct config config;
+
+        config = (struct config){
+                .max_connections = 5,
+                .max_waiting = UINT32_MAX,
+                .quota = {.max_bytes = 100, .max_grants = 3, .max_connections = 4, .max_waiting = 2},
+                .n_user_quotas = 1,
+                .user_quotas = {{.uid = RICH_UID,
+                                 .quota = {.max_bytes = UINT64_MAX,
+                                           .max_grants = UINT32_MAX,
+                                           .max_connections = UINT32_MAX,
+                                           .max_waiting = UINT32_MAX}}},
+        };
+        return &config;
+}
+
+static struct quota *test_quota(void) {
+        struct quota *quota;
+
+        assert_int_equal(quota_new(test_config(), &quota), 0);
+        return quota;
+}
+
+static void each_kind_has_the_limit_of_the_default_section(void **state) {
+        static const uint64_t limits[_QUOTA_KIND_MAX] = {
+                [QUOTA_BYTES] = 100, [QUOTA_GRANTS] = 3, [QUOTA_CONNECTIONS] = 4, [QUOTA_WAITING] = 2};
+        struct quota *quota = test_quota();
+
+        for (enum quota_kind kind = 0; kind < _QUOTA_KIND_MAX; kind++) {
+                assert_int_equal(quota_charge(quota, UID, kind, limits[kind] + 1), -EDQUOT);
+                assert_int_equal(quota_charge(quota, UID, kind, limits[kind]), 0);
+                assert_int_equal(quota_charge(quota, UID, kind, 1), -EDQUOT);
+                quota_uncharge(quota, UID, kind, 1);
+                assert_int_equal(quota_charge(quota, UID, kind, 1), 0);
+                quota_uncharge(quota, UID, kind, limits[kind]);
+        }
+        quota_free(quota); /* asserts that every record is gone */
+}
+
+static void a_users_section_replaces_the_default(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_GRANTS, UINT32_MAX), 0);
+        assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_GRANTS, UINT32_MAX), 0);
+        quota_uncharge(quota, RICH_UID, QUOTA_GRANTS, UINT64_C(2) * UINT32_MAX);
+        quota_free(quota);
+}
+
+static void one_uids_charges_are_not_anothers(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 100), 0);
+        assert_int_equal(quota_charge(quota, UID + 100, QUOTA_BYTES, 100), 0);
+        quota_uncharge(quota, UID, QUOTA_BYTES, 100);
+        assert_int_equal(quota_charge(quota, UID + 100, QUOTA_BYTES, 1), -EDQUOT);
+        quota_uncharge(quota, UID + 100, QUOTA_BYTES, 100);
+        quota_free(quota);
+}
+
+static void connections_have_a_limit_over_all_uids(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_charge(quota, UID, QUOTA_CONNECTIONS, 4), 0);
+        assert_int_equal(quota_charge(quota, UID + 1, QUOTA_CONNECTIONS, 1), 0);
+        assert_int_equal(quota_charge(quota, UID + 2, QUOTA_CONNECTIONS, 1), -EUSERS);
+        quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 1);
+        assert_int_equal(quota_charge(quota, UID + 2, QUOTA_CONNECTIONS, 1), 0);
+        quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 3);
+        quota_uncharge(quota, UID + 1, QUOTA_CONNECTIONS, 1);
+        quota_uncharge(quota, UID + 2, QUOTA_CONNECTIONS, 1);
+        quota_free(quota);
+}
+
+static void sums_never_wrap(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, UINT64_MAX), -EDQUOT);
+        assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_BYTES, UINT64_MAX), 0);
+        assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_BYTES, 1), -EDQUOT);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 1), -EUSERS);
+        quota_uncharge(quota, RICH_UID, QUOTA_BYTES, UINT64_MAX);
+        quota_free(quota);
+}
+
+static void failures_and_nothing_leave_no_record(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 0), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 101), -EDQUOT);
+        quota_uncharge(quota, UID, QUOTA_BYTES, 0);
+        quota_free(quota);
+}
+
+static void a_lowered_limit_refuses_until_enough_is_given_back(void **state) {
+        struct quota *quota = test_quota();
+        struct config lower = *test_config();
+
+        lower.quota.max_bytes = 10;
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 100), 0);
+        quota_set_config(quota, &lower);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 1), -EDQUOT);
+        quota_uncharge(quota, UID, QUOTA_BYTES, 91);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 2), -EDQUOT);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 1), 0);
+        quota_uncharge(quota, UID, QUOTA_BYTES, 10);
+        quota_free(quota);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(each_kind_has_the_limit_of_the_default_section),
+                cmocka_unit_test(a_users_section_replaces_the_default),
+                cmocka_unit_test(one_uids_charges_are_not_anothers),
+                cmocka_unit_test(connections_have_a_limit_over_all_uids),
+                cmocka_unit_test(sums_never_wrap),
+                cmocka_unit_test(failures_and_nothing_leave_no_record),
+                cmocka_unit_test(a_lowered_limit_refuses_until_enough_is_given_back),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
