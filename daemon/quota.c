@@ -24,7 +24,7 @@ static int quota_user_compare(const void *a, const void *b) {
         return uid_a < uid_b ? -1 : uid_a > uid_b;
 }
 
-static struct quota_user *quota_user_find(struct quota *quota, uid_t uid) {
+static struct quota_user *quota_user_find(const struct quota *quota, uid_t uid) {
         struct quota_user key = {.uid = uid}, **node = tfind(&key, &quota->users, quota_user_compare);
         return node ? *node : NULL;
 }
@@ -136,4 +136,17 @@ void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64
                         return;
         (void) tdelete(user, &quota->users, quota_user_compare);
         free(user);
+}
+
+uint64_t quota_used(const struct quota *quota, uid_t uid, enum quota_kind kind) {
+        const struct quota_user *user = quota_user_find(quota, uid);
+        return user ? user->charged[kind] : 0;
+}
+
+uint64_t quota_used_all(const struct quota *quota, enum quota_kind kind) {
+        return quota->charged_all[kind];
+}
+
+uint64_t quota_limit(const struct quota *quota, uid_t uid, enum quota_kind kind) {
+        return quota_limit_user(quota->config, uid, kind);
 }

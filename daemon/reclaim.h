@@ -41,7 +41,8 @@ int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd);
 void reclaim_unwatch(struct reclaim *reclaim, int wd);
 /*
  * The daemon itself has just opened a description of a watched inode: reads the queue now and swallows exactly one IN_OPEN
- * of @wd (equal neighbours in the queue merge, so it must be read before anybody else can open). Other events are delivered as usual.
+ * of @wd. Other events are delivered as usual. Equal neighbours in the queue merge, so nobody else may be able to open between
+ * an earlier reclaim_drain() and this.
  */
 void reclaim_swallow_open(struct reclaim *reclaim, int wd);
 /* Delivers what is in the queue now. */

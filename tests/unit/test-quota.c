@@ -118,6 +118,22 @@ static void a_lowered_limit_refuses_until_enough_is_given_back(void **state) {
         quota_free(quota);
 }
 
+static void use_and_limits_can_be_read(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_limit(quota, UID, QUOTA_BYTES), 100);
+        assert_int_equal(quota_limit(quota, RICH_UID, QUOTA_GRANTS), UINT64_MAX);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_GRANTS, 2), 0);
+        assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_GRANTS, 5), 0);
+        assert_int_equal(quota_used(quota, UID, QUOTA_GRANTS), 2);
+        assert_int_equal(quota_used(quota, UID, QUOTA_BYTES), 0);
+        assert_int_equal(quota_used(quota, UID + 1, QUOTA_GRANTS), 0);
+        assert_int_equal(quota_used_all(quota, QUOTA_GRANTS), 7);
+        quota_uncharge(quota, UID, QUOTA_GRANTS, 2);
+        quota_uncharge(quota, RICH_UID, QUOTA_GRANTS, 5);
+        quota_free(quota);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_kind_has_the_limit_of_the_default_section),
@@ -126,6 +142,7 @@ int main(void) {
                 cmocka_unit_test(connections_have_a_limit_over_all_uids),
                 cmocka_unit_test(sums_never_wrap),
                 cmocka_unit_test(failures_and_nothing_leave_no_record),
+                cmocka_unit_test(use_and_limits_can_be_read),
                 cmocka_unit_test(a_lowered_limit_refuses_until_enough_is_given_back),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
