@@ -140,6 +140,7 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
  *             -ENAMETOOLONG  @socket_path has more than 107 bytes
  *             -EMFILE        this process has no free descriptor: RLIMIT_NOFILE
  *             -ENOMEM        no memory for the object
+ *             any other      of socket(2) or connect(2), as it came
  * Since:      0.1
  */
 HUGEZERO_EXPORT int hugezero_conn_open(const char *socket_path, struct hugezero_conn **ret_conn);

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A request: put together, sent, cancelled, collected. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "internal.h"
+
+#define MIN_PAGE_BYTES 4096 /* kernel: no page is smaller */
+#define MAX_NODES 1024 /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
+#define ITEM_FLAGS (HUGEZERO_NODE_PREFERRED | HUGEZERO_SEVERAL_FDS | HUGEZERO_REOPENABLE)
+
+struct hugezero_request {
+        struct wire_c_acquire acquire;
+        bool submitted; /* until its result is collected */
+        struct call call;
+        struct hugezero_grant *grant; /* grows while call.result is -EINPROGRESS */
+};
+
+int hugezero_request_new(struct hugezero_request **ret_request) {
+        if (!ret_request)
+                return -EINVAL;
+        struct hugezero_request *request = calloc(1, sizeof(*request));
+        if (!request)
+                return -ENOMEM;
+        *ret_request = request;
+        return 0;
+}
+
+static bool is_name(const char *pool) {
+        size_t n = strnlen(pool, WIRE_POOL_NAME_BYTES);
+
+        for (size_t i = 0; i < n; i++)
+                if (pool[i] < ' ' || pool[i] > '~')
+                        return false;
+        return n < WIRE_POOL_NAME_BYTES;
+}
+
+static int set_node(struct wire_item *item, int32_t node, uint32_t flags) {
+        unsigned local_node;
+
+        if (node == HUGEZERO_NODE_ANY) {
+                item->node = -1;
+                item->node_mode = WIRE_NODE_ANY;
+                return 0;
+        }
+        if (node == HUGEZERO_NODE_LOCAL) {
+                if (getcpu(NULL, &local_node) < 0)
+                        return negative_errno();
+                item->node = (int32_t) local_node;
+                item->node_mode = WIRE_NODE_PREFER;
+                return 0;
+        }
+        if (node < 0 || node >= MAX_NODES)
+                return -EINVAL;
+        item->node = node;
+        item->node_mode = flags & HUGEZERO_NODE_PREFERRED ? WIRE_NODE_PREFER : WIRE_NODE_STRICT;
+        return 0;
+}
+
+int hugezero_request_add_item(struct hugezero_request *request, uint64_t bytes, uint64_t page_size_bytes, int32_t node,
+                              uint32_t flags, const char *pool) {
+        struct wire_item item = {.bytes = bytes, .page_size_bytes = page_size_bytes};
+
+        if (!request || bytes == 0 || (flags & ~ITEM_FLAGS))
+                return -EINVAL;
+        if (page_size_bytes > 0 && (page_size_bytes < MIN_PAGE_BYTES || (page_size_bytes & (page_size_bytes - 1))))
+                return -EINVAL;
+        if (pool && !is_name(pool))
+                return -EINVAL;
+        if (request->submitted)
+                return -EBUSY;
+        if (request->acquire.n_items >= WIRE_MAX_ITEMS)
+                return -E2BIG;
+
+        int r = set_node(&item, node, flags);
+        if (r < 0)
+                return r;
+        if (flags & HUGEZERO_SEVERAL_FDS)
+                item.flags |= WIRE_ITEM_SEVERAL;
+        if (flags & HUGEZERO_REOPENABLE)
+                item.flags |= WIRE_ITEM_REOPENABLE;
+        if (pool)
+                memcpy(item.pool, pool, strlen(pool));
+        request->acquire.items[request->acquire.n_items++] = item;
+        return 0;
+}
+
+int hugezero_request_set_miss(struct hugezero_request *request, uint32_t miss, int32_t timeout_ms) {
+        static const uint8_t wire_miss[] = {
+                [HUGEZERO_MISS_FAIL] = WIRE_MISS_FAIL,
+                [HUGEZERO_MISS_WAIT] = WIRE_MISS_WAIT,
+                [HUGEZERO_MISS_FILL] = WIRE_MISS_FILL,
+        };
+
+        if (!request || miss >= sizeof(wire_miss) || (miss == HUGEZERO_MISS_WAIT ? timeout_ms < -1 : timeout_ms != 0))
+                return -EINVAL;
+        if (request->submitted)
+                return -EBUSY;
+        request->acquire.on_miss = wire_miss[miss];
+        request->acquire.timeout_ms = timeout_ms;
+        return 0;
+}
+
+/*
+ * A grant has one descriptor per item at least. Better no request than a grant that cannot be received: others may want the
+ * memory. What happens between here and the answer is noticed by fdpass_receive().
+ */
+static int check_free_fds(struct hugezero_conn *conn, unsigned n_fds) {
+        int fds[WIRE_MAX_ITEMS], r = 0;
+        unsigned n = 0;
+
+        for (; n < n_fds; n++) {
+                fds[n] = fcntl(hugezero_conn_get_fd(conn), F_DUPFD_CLOEXEC, 0);
+                if (fds[n] < 0) {
+                        r = negative_errno();
+                        conn_set_text(conn, "the request needs %u free descriptors, but this process may open only %u more; "
+                                            "raise RLIMIT_NOFILE (ulimit -n)", n_fds, n);
+                        break;
+                }
+        }
+        while (n > 0)
+                (void) safe_close(fds[--n]);
+        return r;
+}
+
+static int take_grant(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
+        struct hugezero_request *request =
+                (struct hugezero_request *) ((char *) call - offsetof(struct hugezero_request, call));
+
+        return grant_collect(&request->grant, &request->acquire, &message->d_grant, fds, n_fds);
+}
+
+int hugezero_request_submit(struct hugezero_request *request, struct hugezero_conn *conn) {
+        struct wire_message message;
+
+        if (!request || request->acquire.n_items == 0)
+                return -EINVAL;
+        int r = conn_check(conn);
+        if (r < 0)
+                return r;
+        if (request->submitted)
+                return -EBUSY;
+        r = check_free_fds(conn, request->acquire.n_items);
+        if (r < 0)
+                return r;
+
+        message.op = WIRE_C_ACQUIRE;
+        message.c_acquire = request->acquire;
+        request->call = (struct call) {.answer_op = WIRE_D_GRANT, .answer = take_grant};
+        r = conn_call(conn, &message, &request->call);
+        if (r < 0)
+                return r;
+        request->submitted = true;
+        return 0;
+}
+
+static void forget_grant(struct hugezero_request *request) {
+        hugezero_grant_free(request->grant);
+        request->grant = NULL;
+}
+
+int hugezero_request_cancel(struct hugezero_request *request) {
+        if (!request || !request->submitted)
+                return -EINVAL;
+        if (request->call.result != -EINPROGRESS)
+                return -EALREADY;
+
+        /* Pending, so it is in its connection's list. */
+        struct hugezero_conn *conn = request->call.conn;
+        int r = conn_check(conn);
+        if (r < 0)
+                return r;
+        struct wire_message message = {.op = WIRE_C_CANCEL, .c_cancel = {.target_request_id = request->call.request_id}};
+        call_finish(&request->call, -ECANCELED, "the request was cancelled");
+        forget_grant(request);
+        /* Where the message cannot be sent the answer comes as if it had crossed. */
+        (void) conn_post(conn, &message);
+        return 0;
+}
+
+void hugezero_request_free(struct hugezero_request *request) {
+        if (!request)
+                return;
+        if (request->submitted) {
+                (void) hugezero_request_cancel(request);
+                call_unlink(&request->call);
+        }
+        forget_grant(request);
+        free(request);
+}
+
+int hugezero_request_finish(struct hugezero_request *request, struct hugezero_grant **ret_grant) {
+        if (!request || !ret_grant || !request->submitted)
+                return -EINVAL;
+
+        struct hugezero_conn *conn = request->call.conn;
+        int r = request->call.result;
+        if (r == -EINPROGRESS)
+                return conn_check(conn) == -ECHILD ? -ECHILD : r;
+        if (r < 0 && conn)
+                conn_set_text(conn, "%s", request->call.text);
+        call_unlink(&request->call);
+        request->submitted = false;
+        if (r < 0) {
+                forget_grant(request);
+                return r;
+        }
+        *ret_grant = take_ptr(request->grant);
+        return 0;
+}
+
+int hugezero_acquire(struct hugezero_conn *conn, struct hugezero_request *request, struct hugezero_grant **ret_grant) {
+        if (!ret_grant)
+                return -EINVAL;
+        int r = hugezero_request_submit(request, conn);
+        if (r < 0)
+                return r;
+        (void) conn_wait(conn, &request->call, -1);
+        return hugezero_request_finish(request, ret_grant);
+}

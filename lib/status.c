@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The daemon's figures: asked for in messages, kept as a snapshot in the form of the public header. */
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+struct hugezero_status {
+        struct hugezero_daemon_info daemon;
+        struct hugezero_pool_info *pools;
+        struct hugezero_grant_info *grants;
+        uint32_t n_pools, n_grants;
+};
+
+/* A question on the stack, and where its answer goes. */
+struct question {
+        struct call call;
+        struct hugezero_status *status;
+        bool more;                 /* rows follow behind the last one */
+        uint64_t last_grant_id;    /* of the last row of the answer */
+        uint32_t last_extent;
+};
+
+static struct question *question_of(struct call *call) {
+        return (struct question *) ((char *) call - offsetof(struct question, call));
+}
+
+/* Room for @n more rows in an array of @n_rows. */
+static int grow(void *rows, uint32_t n_rows, uint32_t n, size_t row_bytes) {
+        if (n == 0)
+                return 0;
+        void *grown = reallocarray(*(void **) rows, (size_t) n_rows + n, row_bytes);
+
+        if (!grown)
+                return -ENOMEM;
+        *(void **) rows = grown;
+        return 0;
+}
+
+static int take_status(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
+        const struct wire_d_status *from = &message->d_status;
+        struct hugezero_daemon_info *to = &question_of(call)->status->daemon;
+
+        *to = (struct hugezero_daemon_info) {
+                .uptime_ms = from->uptime_ms,
+                .n_clients = from->n_clients,
+                .n_waiting = from->n_waiting,
+                .n_grants = from->n_grants,
+                .n_extents_granted = from->n_extents_granted,
+                .n_granted_total = from->n_granted_total,
+                .n_refused_total = from->n_refused_total,
+                .n_exact_total = from->n_exact,
+                .n_cut_total = from->n_cut,
+                .n_grown_total = from->n_grown,
+                .n_built_total = from->n_built,
+                .zeroed_bytes_total = from->zeroed_bytes_total,
+                .granted_bytes_total = from->granted_bytes_total,
+                .scrubbed_bytes_total = from->scrubbed_bytes_total,
+                .n_fds_in_flight = from->n_fds_in_flight,
+                .n_doubts_total = from->n_doubts,
+        };
+        memcpy(to->version, from->daemon_version, sizeof(to->version));
+        return 0;
+}
+
+static void fill_pool(struct hugezero_pool_info *to, const struct wire_pool_row *from) {
+        *to = (struct hugezero_pool_info) {
+                .node = from->node,
+                .page_size_bytes = from->page_size_bytes,
+                .extent_bytes = from->extent_bytes,
+                .target_bytes = from->target_bytes,
+                .ready_bytes = from->ready_bytes,
+                .granted_bytes = from->granted_bytes,
+                .returned_bytes = from->returned_bytes,
+                .filling_bytes = from->filling_bytes,
+                .shortfall_bytes = from->shortfall_bytes,
+                .pinned_bytes = from->pinned_bytes,
+                .kernel_free_bytes = from->kernel_free_bytes,
+                .largest_ready_bytes = from->largest_ready_bytes,
+                .n_extents_ready = from->n_extents_ready,
+                .n_exact_total = from->n_exact,
+                .n_cut_total = from->n_cut,
+                .n_grown_total = from->n_grown,
+                .n_built_total = from->n_built,
+                .zeroed_bytes_total = from->zeroed_bytes_total,
+        };
+        memcpy(to->name, from->name, sizeof(to->name));
+}
+
+static int take_pools(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
+        const struct wire_d_pools *pools = &message->d_pools;
+        struct question *question = question_of(call);
+        struct hugezero_status *status = question->status;
+
+        if (pools->n_rows > 0 && pools->first_row != status->n_pools)
+                return -EBADMSG;
+        int r = grow(&status->pools, status->n_pools, pools->n_rows, sizeof(status->pools[0]));
+        if (r < 0)
+                return r;
+        for (uint32_t i = 0; i < pools->n_rows; i++)
+                fill_pool(&status->pools[status->n_pools++], &pools->rows[i]);
+        /* An empty answer ends it, too: there may be fewer rows than a moment ago. */
+        question->more = pools->n_rows > 0 && status->n_pools < pools->n_rows_total;
+        return 0;
+}
+
+static void fill_grant(struct hugezero_grant_info *to, const struct wire_grant_row *from) {
+        *to = (struct hugezero_grant_info) {
+                .extent = from->extent,
+                .grant_id = from->grant_id,
+                .uid = from->uid,
+                .pid = from->pid,
+                .node = from->node,
+                .state = from->state,
+                .bytes = from->bytes,
+                .page_size_bytes = UINT64_C(1) << from->page_shift,
+                .age_ms = from->age_ms,
+                .dev = from->dev,
+                .ino = from->ino,
+        };
+        memcpy(to->pool, from->pool, sizeof(to->pool));
+}
+
+static int take_grants(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
+        const struct wire_d_grants *grants = &message->d_grants;
+        struct question *question = question_of(call);
+        struct hugezero_status *status = question->status;
+
+        int r = grow(&status->grants, status->n_grants, grants->n_rows, sizeof(status->grants[0]));
+        if (r < 0)
+                return r;
+        for (uint32_t i = 0; i < grants->n_rows; i++) {
+                const struct wire_grant_row *row = &grants->rows[i];
+                /* Ascending, or we might be asking for ever. */
+                if (row->grant_id < question->last_grant_id ||
+                    (row->grant_id == question->last_grant_id && row->extent <= question->last_extent))
+                        return -EBADMSG;
+                question->last_grant_id = row->grant_id;
+                question->last_extent = row->extent;
+                fill_grant(&status->grants[status->n_grants++], row);
+        }
+        question->more = grants->n_rows > 0 && grants->more;
+        return 0;
+}
+
+static int ask_daemon(struct hugezero_conn *conn, struct hugezero_status *status) {
+        struct question question = {.call = {.answer_op = WIRE_D_STATUS, .answer = take_status}, .status = status};
+        struct wire_message message = {.op = WIRE_C_STATUS};
+
+        return conn_call_and_wait(conn, &message, &question.call);
+}
+
+static int ask_pools(struct hugezero_conn *conn, struct hugezero_status *status) {
+        struct question question = {.call = {.answer_op = WIRE_D_POOLS, .answer = take_pools}, .status = status};
+        int r;
+
+        do {
+                struct wire_message message = {.op = WIRE_C_POOLS, .c_pools = {.first_row = status->n_pools}};
+                r = conn_call_and_wait(conn, &message, &question.call);
+        } while (r >= 0 && question.more);
+        return r;
+}
+
+static int ask_grants(struct hugezero_conn *conn, struct hugezero_status *status) {
+        struct question question = {.call = {.answer_op = WIRE_D_GRANTS, .answer = take_grants}, .status = status};
+        int r;
+
+        do {
+                struct wire_message message = {
+                        .op = WIRE_C_GRANTS,
+                        .c_grants = {.after_grant_id = question.last_grant_id, .after_extent = question.last_extent},
+                };
+                r = conn_call_and_wait(conn, &message, &question.call);
+        } while (r >= 0 && question.more);
+        return r;
+}
+
+int hugezero_status_read(struct hugezero_conn *conn, struct hugezero_status **ret_status) {
+        if (!ret_status)
+                return -EINVAL;
+        int r = conn_check(conn);
+        if (r < 0)
+                return r;
+        struct hugezero_status *status = calloc(1, sizeof(*status));
+        if (!status)
+                return -ENOMEM;
+
+        r = ask_daemon(conn, status);
+        if (r >= 0)
+                r = ask_pools(conn, status);
+        if (r >= 0)
+                r = ask_grants(conn, status);
+        if (r < 0) {
+                hugezero_status_free(status);
+                return r;
+        }
+        *ret_status = status;
+        return 0;
+}
+
+void hugezero_status_free(struct hugezero_status *status) {
+        if (!status)
+                return;
+        free(status->pools);
+        free(status->grants);
+        free(status);
+}
+
+int hugezero_status_get_daemon(const struct hugezero_status *status, struct hugezero_daemon_info *info) {
+        if (!status || !info)
+                return -EINVAL;
+        return info_fill(info, &status->daemon, sizeof(status->daemon), sizeof(status->daemon));
+}
+
+uint32_t hugezero_status_get_n_pools(const struct hugezero_status *status) {
+        return status ? status->n_pools : 0;
+}
+
+int hugezero_status_get_pool(const struct hugezero_status *status, uint32_t idx, struct hugezero_pool_info *info) {
+        if (!status || !info || idx >= status->n_pools)
+                return -EINVAL;
+        return info_fill(info, &status->pools[idx], sizeof(status->pools[0]), sizeof(status->pools[0]));
+}
+
+uint32_t hugezero_status_get_n_grants(const struct hugezero_status *status) {
+        return status ? status->n_grants : 0;
+}
+
+int hugezero_status_get_grant(const struct hugezero_status *status, uint32_t idx, struct hugezero_grant_info *info) {
+        if (!status || !info || idx >= status->n_grants)
+                return -EINVAL;
+        return info_fill(info, &status->grants[idx], sizeof(status->grants[0]), sizeof(status->grants[0]));
+}
