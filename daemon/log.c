@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where messages go. Each is one line and one system call, so messages of several threads do not mix. Control characters do not
+ * get through: names that clients choose appear in messages, and must not be able to forge a line of their own.
+ */
+#define SD_JOURNAL_SUPPRESS_LOCATION /* the place would always be this file */
+
+#include "log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <systemd/sd-journal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MESSAGE_BYTES 1024 /* chosen: twice the longest configuration error */
+
+static atomic_int log_max_level = LOG_INFO;
+static atomic_bool log_to_journal;
+
+/* systemd says in $JOURNAL_STREAM which socket it gave us as stderr; stderr may have been redirected since. */
+static bool stderr_is_journal(void) {
+        const char *stream = getenv("JOURNAL_STREAM");
+        uint64_t dev, ino;
+        struct stat st;
+
+        if (!stream || sscanf(stream, "%" SCNu64 ":%" SCNu64, &dev, &ino) != 2 || fstat(STDERR_FILENO, &st) < 0)
+                return false;
+        /* sd_journal_send(3) is silent when there is no journal: a container may have inherited our stderr alone. */
+        return st.st_dev == dev && st.st_ino == ino && access("/run/systemd/journal/socket", W_OK) == 0;
+}
+
+void log_open(int max_level) {
+        log_max_level = max_level;
+        log_to_journal = stderr_is_journal();
+}
+
+static const char *level_name(int level) {
+        switch (level) {
+        case LOG_WARNING:
+                return "warning";
+        case LOG_NOTICE:
+                return "notice";
+        case LOG_INFO:
+                return "info";
+        case LOG_DEBUG:
+                return "debug";
+        default:
+                return "error";
+        }
+}
+
+static void write_line(int level, const char *text) {
+        char line[MESSAGE_BYTES + 32];
+        int n = snprintf(line, sizeof(line), "hugezerod: %s: %s\n", level_name(level), text);
+
+        /* No place is left to complain about stderr. */
+        if (write(STDERR_FILENO, line, (size_t) n) < 0)
+                return;
+}
+
+void log_message(int level, const char *fmt, ...) {
+        int saved_errno = errno;
+        char text[MESSAGE_BYTES];
+        va_list ap;
+
+        if (level > log_max_level)
+                return;
+        va_start(ap, fmt);
+        (void) vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        for (char *p = text; *p; p++)
+                if (iscntrl((unsigned char) *p))
+                        *p = '?';
+        if (!log_to_journal || sd_journal_send("MESSAGE=%s", text, "PRIORITY=%d", level, NULL) < 0)
+                write_line(level, text);
+        errno = saved_errno;
+}
+
+static uint64_t now_ms(void) {
+        struct timespec now;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t) now.tv_sec * 1000 + (uint64_t) now.tv_nsec / 1000000;
+}
+
+int log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t interval_s) {
+        uint64_t now = now_ms();
+
+        if (now - limit->interval_start_ms >= UINT64_C(1000) * interval_s) {
+                if (limit->n_dropped > 0)
+                        log_notice("%" PRIu32 " messages like the next one were left out", limit->n_dropped);
+                *limit = (struct log_limit){.interval_start_ms = now};
+        }
+        if (limit->n_written < burst) {
+                limit->n_written++;
+                return true;
+        }
+        if (limit->n_dropped < UINT32_MAX)
+                limit->n_dropped++;
+        return false;
+}
