@@ -17,7 +17,7 @@ struct topology;
 #define CONFIG_MAX_POOLS 16            /* chosen */
 #define CONFIG_MAX_NODES 64            /* chosen: larger than any machine of the field; a pool on more nodes is refused */
 #define CONFIG_POOL_NAME_BYTES 32      /* WIRE_POOL_NAME_BYTES */
-#define CONFIG_TEXT_BYTES 256          /* an error or a remark: one line */
+#define CONFIG_TEXT_BYTES 512          /* an error: one line with a path, a section, a key, a value and a reason */
 
 struct config_pool_node {
         int node;
@@ -79,7 +79,7 @@ struct config {
 struct config_args { /* the command line, unparsed; NULL / 0 where not given */
         const char *config_path; /* must exist when given; the default path may be missing */
         const char *socket_path;
-        const char *const *pool_specs; /* SIZE:EXTENT:TARGET[@NODES] */
+        const char *const *pool_specs; /* [NAME=]SIZE:EXTENT:TARGET[@NODES]; replace all pools of the files */
         size_t n_pool_specs;
 };
 
@@ -88,11 +88,12 @@ struct config_args { /* the command line, unparsed; NULL / 0 where not given */
  * @topology: borrowed; page sizes, nodes and per cents are checked against it.
  * @ret_config: large; set on success only.
  * @ret_error: on failure one line: file, line, key, reason, what to do.
- * Warnings (unknown keys are errors too) go nowhere: there are none. Blocks for file reads and user look-ups.
+ * There are no warnings: unknown keys are errors too. Blocks for file reads and look-ups of users and groups, which are not
+ * re-entrant: loop thread only.
  * Returns 0; -EINVAL for bad content, -ENOENT etc. for files.
  */
 int config_load(const struct config_args *args, const struct topology *topology, struct config *ret_config,
                 char ret_error[CONFIG_TEXT_BYTES]);
 
-/* Writes the sample file (every key with its default, commented out), generated from the table. The test compares it with config/hugezerod.conf. */
+/* Writes the sample file, every key with its default, commented out. A test compares it with config/hugezerod.conf. */
 void config_write_sample(FILE *stream);

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The one table of keys, the parsers of its simple types, and the sample file. */
+#include "config-table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "config-build.h"
+#include "parse.h"
+#include "wire.h"
+
+static const struct config_word recycle_words[] = {
+        {"same-service", CONFIG_RECYCLE_SAME_SERVICE},
+        {"same-user", CONFIG_RECYCLE_SAME_USER},
+        {"trusted", CONFIG_RECYCLE_TRUSTED},
+        {"never", CONFIG_RECYCLE_NEVER},
+        {},
+};
+static_assert(sizeof(enum config_recycle) == sizeof(int), "words are stored as int");
+
+static const struct config_word level_words[] = {
+        {"error", LOG_ERR}, {"warning", LOG_WARNING}, {"notice", LOG_NOTICE}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {},
+};
+
+#define HOUR_MS UINT64_C(3600000)
+/* Chosen: as many as a daemon with NOFILE 524288 (systemd's hard limit) can serve beside its extents. */
+#define MAX_CLIENTS 65536
+
+/* It would indent each row twice. */
+/* clang-format off */
+const struct config_key config_keys[_CONFIG_KEY_MAX] = {
+        [CONFIG_KEY_SOCKET] = {
+                .name = "Socket",
+                .type = CONFIG_TYPE_PATH,
+                .offset = offsetof(struct config, socket_path),
+                .unit = "an absolute path of at most 107 bytes",
+                .default_text = HUGEZERO_SOCKET_PATH,
+                .help = "The socket that clients connect to. Ignored when systemd passes a socket.",
+        },
+        [CONFIG_KEY_SOCKET_GROUP] = {
+                .name = "SocketGroup",
+                .type = CONFIG_TYPE_GROUP,
+                .unit = "the name or number of a group, or none",
+                .default_text = "none",
+                .help = "The group whose members may connect. Reopenable grants are given to it too. The daemon must be root or a "
+                        "member. With none the socket keeps the daemon's own group and no grant is reopenable.",
+        },
+        [CONFIG_KEY_SOCKET_MODE] = {
+                .name = "SocketMode",
+                .type = CONFIG_TYPE_MODE,
+                .offset = offsetof(struct config, socket_mode),
+                .unit = "three or four octal digits, 0600 to 0777",
+                .default_text = "0660",
+                .help = "The access mode of the socket. Who may write to it may connect.",
+        },
+        [CONFIG_KEY_MAX_CONNECTIONS] = {
+                .name = "MaxConnections",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config, max_connections),
+                .min = 1,
+                .max = MAX_CLIENTS,
+                .unit = "a number of connections",
+                .default_text = "1024",
+                .help = "Connections open at the same time, of all users together. Further ones are refused.",
+        },
+        [CONFIG_KEY_MAX_WAITING] = {
+                .name = "MaxWaiting",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config, max_waiting),
+                .min = 1,
+                .max = MAX_CLIENTS,
+                .unit = "a number of requests",
+                .default_text = "1024",
+                .help = "Requests that are not answered yet, of all users together. Further ones are refused.",
+        },
+        [CONFIG_KEY_MAX_FDS_IN_FLIGHT] = {
+                .name = "MaxFdsInFlight",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config, max_fds_in_flight),
+                .min = WIRE_MAX_FDS,
+                .max = 1 << 20, /* kernel: the highest NOFILE without changing fs.nr_open */
+                .unit = "a number of file descriptors",
+                .default_text = "4096",
+                .help = "File descriptors sent to clients that have not received them yet, of all users together. Keep it well under "
+                        "the daemon's limit of open files: the kernel counts them against it. When it is reached, grants wait.",
+        },
+        [CONFIG_KEY_WORKERS_PER_NODE] = {
+                .name = "WorkersPerNode",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config, workers_per_node),
+                .min = 1,
+                .max = 64, /* chosen: fills stop to gain from threads long before */
+                .word = "auto",
+                .word_value = 0,
+                .unit = "a number of threads",
+                .default_text = "auto",
+                .help = "Threads on each node that have pages zeroed and give them back. auto chooses by the node's CPUs.",
+        },
+        [CONFIG_KEY_RELEASE_GRACE] = {
+                .name = "ReleaseGrace",
+                .type = CONFIG_TYPE_DURATION,
+                .offset = offsetof(struct config, release_grace_ms),
+                .min = 50, /* measured: io_uring pins of a killed client lived up to 36 ms */
+                .max = HOUR_MS,
+                .unit = "a time",
+                .default_text = "1s",
+                .help = "How long returned memory rests before it is zeroed in place, because devices of a process that has just died "
+                        "may still write to it.",
+        },
+        [CONFIG_KEY_AFFINITY_TIMEOUT] = {
+                .name = "AffinityTimeout",
+                .type = CONFIG_TYPE_DURATION,
+                .offset = offsetof(struct config, affinity_timeout_ms),
+                .max = UINT64_MAX,
+                .unit = "a time",
+                .default_text = "10min",
+                .help = "How long returned memory is kept for the service that had it, as long as that service exists. Then it is "
+                        "exchanged for new pages from the kernel, which may serve anyone.",
+        },
+        [CONFIG_KEY_UNMAP_AFTER] = {
+                .name = "UnmapAfter",
+                .type = CONFIG_TYPE_DURATION,
+                .offset = offsetof(struct config, unmap_after_ms),
+                .min = 100, /* chosen: a client needs a moment to map, or page tables are never shared */
+                .max = UINT64_MAX,
+                .unit = "a time",
+                .default_text = "10s",
+                .help = "How long the daemon keeps its own mapping of granted memory when the client does not say that it has mapped "
+                        "it. The client's first touch is fast while the daemon has it mapped.",
+        },
+        [CONFIG_KEY_SWEEP_INTERVAL] = {
+                .name = "SweepInterval",
+                .type = CONFIG_TYPE_DURATION,
+                .offset = offsetof(struct config, sweep_interval_ms),
+                .min = 100, /* chosen: 0.6 us per extent, 2,000 extents, about 1 % of a CPU */
+                .max = HOUR_MS,
+                .unit = "a time",
+                .default_text = "1min",
+                .help = "How often all granted memory is asked whether it is still held. Normally the kernel's events say so first.",
+        },
+        [CONFIG_KEY_RECYCLE] = {
+                .name = "Recycle",
+                .type = CONFIG_TYPE_WORD,
+                .offset = offsetof(struct config, recycle),
+                .words = recycle_words,
+                .unit = "one of",
+                .default_text = "same-service",
+                .help = "Who may get memory again that was zeroed in place, instead of new pages from the kernel: same-service, the "
+                        "same user in the same cgroup; same-user, the same user; trusted, anybody (only where all clients trust "
+                        "each other: a device may still reach such memory); never, nobody.",
+        },
+        [CONFIG_KEY_SHARE_PAGE_TABLES] = {
+                .name = "SharePageTables",
+                .type = CONFIG_TYPE_BOOL,
+                .offset = offsetof(struct config, share_page_tables),
+                .unit = "yes or no",
+                .default_text = "yes",
+                .help = "Keep ready memory of 1 GiB and more mapped, so that clients take over its page tables and touch it without a "
+                        "page fault for each page.",
+        },
+        [CONFIG_KEY_LOG_LEVEL] = {
+                .name = "LogLevel",
+                .type = CONFIG_TYPE_WORD,
+                .offset = offsetof(struct config, log_level),
+                .words = level_words,
+                .unit = "one of",
+                .default_text = "info",
+                .help = "Messages of this level and of more serious ones are written.",
+        },
+        [CONFIG_KEY_PAGE_SIZE] = {
+                .section = CONFIG_SECTION_POOL,
+                .name = "PageSize",
+                .type = CONFIG_TYPE_POOL,
+                .unit = "a page size of the kernel, like 2M or 1G, or default",
+                .default_text = "default",
+                .help = "The size of the pool's pages. default is Hugepagesize of /proc/meminfo.",
+        },
+        [CONFIG_KEY_EXTENT_SIZE] = {
+                .section = CONFIG_SECTION_POOL,
+                .name = "ExtentSize",
+                .type = CONFIG_TYPE_POOL,
+                .unit = "a multiple of the page size, or auto",
+                .default_text = "auto",
+                .help = "The size of the pieces that memory is handed out in, one file descriptor each. auto serves any size with one "
+                        "piece; a fixed size suits packet engines and many small clients.",
+        },
+        [CONFIG_KEY_TARGET] = {
+                .section = CONFIG_SECTION_POOL,
+                .name = "Target",
+                .type = CONFIG_TYPE_POOL,
+                .unit = "a multiple of the page size, up to 4 PiB; or 0% to 100%; or auto; or these for each node: node0:25G node1:75G",
+                .default_text = "auto",
+                .help = "How much memory the pool has on each node. Per cents are of the node's pages of that size at start, auto is "
+                        "half of those that are free and not reserved at start; both are rounded down to whole pages.",
+        },
+        [CONFIG_KEY_LOW] = {
+                .section = CONFIG_SECTION_POOL,
+                .name = "Low",
+                .type = CONFIG_TYPE_POOL,
+                .unit = "a size up to the target, or 0% to 100%",
+                .default_text = "25%",
+                .help = "When less than this of a node's target is ready, the pool is filled at full speed; above it filling is paced "
+                        "to spare its neighbours.",
+        },
+        [CONFIG_KEY_NODES] = {
+                .section = CONFIG_SECTION_POOL,
+                .name = "Nodes",
+                .type = CONFIG_TYPE_POOL,
+                .unit = "numbers of nodes with memory, like 0,2 or 0-3, or all",
+                .default_text = "all",
+                .help = "The NUMA nodes that the pool is on. Where Target= names nodes, the pool is on those.",
+        },
+        [CONFIG_KEY_QUOTA_MAX_BYTES] = {
+                .section = CONFIG_SECTION_QUOTA,
+                .name = "MaxBytes",
+                .type = CONFIG_TYPE_SIZE,
+                .offset = offsetof(struct config_quota, max_bytes),
+                .max = UINT64_C(1) << 60, /* bytes; chosen: more than any machine has, sums do not overflow */
+                .word = "infinity",
+                .word_value = UINT64_MAX,
+                .unit = "a size",
+                .default_text = "infinity",
+                .help = "Memory that a user holds or is being sent, of all page sizes.",
+        },
+        [CONFIG_KEY_QUOTA_MAX_GRANTS] = {
+                .section = CONFIG_SECTION_QUOTA,
+                .name = "MaxGrants",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config_quota, max_grants),
+                .max = 1 << 20, /* chosen: every grant has a file descriptor, as MaxFdsInFlight= */
+                .word = "infinity",
+                .word_value = UINT32_MAX,
+                .unit = "a number of grants",
+                .default_text = "1024",
+                .help = "Grants that a user holds.",
+        },
+        [CONFIG_KEY_QUOTA_MAX_CONNECTIONS] = {
+                .section = CONFIG_SECTION_QUOTA,
+                .name = "MaxConnections",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config_quota, max_connections),
+                .max = MAX_CLIENTS,
+                .word = "infinity",
+                .word_value = UINT32_MAX,
+                .unit = "a number of connections",
+                .default_text = "64",
+                .help = "Connections that a user has open at the same time.",
+        },
+        [CONFIG_KEY_QUOTA_MAX_WAITING] = {
+                .section = CONFIG_SECTION_QUOTA,
+                .name = "MaxWaiting",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config_quota, max_waiting),
+                .max = MAX_CLIENTS,
+                .word = "infinity",
+                .word_value = UINT32_MAX,
+                .unit = "a number of requests",
+                .default_text = "64",
+                .help = "Requests of a user that are not answered yet.",
+        },
+};
+/* clang-format on */
+
+const char *config_section_form(enum config_section_kind kind) {
+        static const char *const forms[_CONFIG_SECTION_KIND_MAX] = {
+                [CONFIG_SECTION_DAEMON] = "[Daemon]",
+                [CONFIG_SECTION_POOL] = "[Pool NAME]",
+                [CONFIG_SECTION_QUOTA] = "[Quota default] and [Quota user:NAME]",
+        };
+
+        return forms[kind];
+}
+
+const char *config_key_form(const struct config_key *key, char buffer[CONFIG_FORM_BYTES]) {
+        char from[FORMAT_SIZE_BYTES], to[FORMAT_SIZE_BYTES], *end = buffer + CONFIG_FORM_BYTES;
+        char *p = stpcpy(buffer, key->unit);
+
+        if (key->type == CONFIG_TYPE_COUNT)
+                p += snprintf(p, (size_t) (end - p), ", %" PRIu64 " to %" PRIu64, key->min, key->max);
+        else if (key->type == CONFIG_TYPE_SIZE)
+                p += snprintf(p, (size_t) (end - p), ", %s to %s", format_size(key->min, from), format_size(key->max, to));
+        else if (key->type == CONFIG_TYPE_DURATION)
+                p += snprintf(p, (size_t) (end - p), ", %s to %s", format_duration(key->min, from),
+                              format_duration(key->max, to));
+        for (const struct config_word *word = key->words; word && word->text; word++)
+                p += snprintf(p, (size_t) (end - p), "%s %s", word == key->words ? "" : ",", word->text);
+        if (key->word)
+                p += snprintf(p, (size_t) (end - p), ", or %s", key->word);
+        assert(p < end);
+        return buffer;
+}
+
+/* All parsers: 0, -EINVAL: not of the form, -ERANGE: out of range. */
+
+static int parse_path(const char *text, char *ret_path) {
+        /* sun_path has 108 bytes; one is for the 0 that some programs rely on */
+        if (strlen(text) > 107)
+                return -ERANGE;
+        if (text[0] != '/')
+                return -EINVAL;
+        (void) strcpy(ret_path, text);
+        return 0;
+}
+
+static int parse_mode(const char *text, mode_t *ret_mode) {
+        size_t n = strspn(text, "01234567");
+        mode_t mode;
+
+        if (n < 3 || n > 4 || text[n])
+                return -EINVAL;
+        mode = (mode_t) strtoul(text, NULL, /* base = */ 8);
+        if (mode < 0600 || mode > 0777)
+                return -ERANGE;
+        *ret_mode = mode;
+        return 0;
+}
+
+static int parse_word(const struct config_word *words, const char *text, int *ret_value) {
+        for (; words->text; words++)
+                if (strcmp(words->text, text) == 0) {
+                        *ret_value = words->value;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+/* COUNT, SIZE and DURATION. */
+static int parse_number(const struct config_key *key, const char *text, uint64_t *ret_value) {
+        uint64_t value;
+        int r;
+
+        if (key->word && strcmp(text, key->word) == 0) {
+                *ret_value = key->word_value;
+                return 0;
+        }
+        if (key->type == CONFIG_TYPE_COUNT)
+                r = parse_u64(text, &value);
+        else if (key->type == CONFIG_TYPE_SIZE)
+                r = parse_size(text, &value);
+        else
+                r = parse_duration(text, &value);
+        if (r < 0)
+                return r;
+        if (value < key->min || value > key->max)
+                return -ERANGE;
+        *ret_value = value;
+        return 0;
+}
+
+const char *config_lookup_error(int error) {
+        switch (error) {
+        case 0:
+        case ENOENT:
+        case ESRCH:
+        case EBADF:
+        case EPERM:
+                return "unknown on this machine";
+        default:
+                return strerror(error);
+        }
+}
+
+/* @config: the group is two fields of it. */
+static int parse_group(const char *text, struct config *config, char reason[CONFIG_REASON_BYTES]) {
+        const struct group *group;
+        uint64_t number;
+
+        if (strcmp(text, "none") == 0) {
+                config->socket_group[0] = 0;
+                config->socket_gid = (gid_t) -1;
+                return 0;
+        }
+        if (strlen(text) >= sizeof(config->socket_group)) {
+                (void) snprintf(reason, CONFIG_REASON_BYTES, "longer than the %zu bytes that a group's name may have",
+                                sizeof(config->socket_group) - 1);
+                return -EINVAL;
+        }
+        errno = 0;
+        group = getgrnam(text);
+        if (group)
+                config->socket_gid = group->gr_gid;
+        else if (parse_u64(text, &number) == 0 && number < (gid_t) -1)
+                config->socket_gid = (gid_t) number;
+        else {
+                (void) snprintf(reason, CONFIG_REASON_BYTES, "%s; create the group or give another",
+                                config_lookup_error(errno));
+                return -EINVAL;
+        }
+        (void) strcpy(config->socket_group, text);
+        return 0;
+}
+
+int config_key_parse(const struct config_key *key, const char *text, void *base, char ret_reason[CONFIG_REASON_BYTES]) {
+        char form[CONFIG_FORM_BYTES];
+        void *field = (char *) base + key->offset;
+        uint64_t number;
+        int r;
+
+        assert(key->type != CONFIG_TYPE_POOL);
+        switch (key->type) {
+        case CONFIG_TYPE_GROUP:
+                return parse_group(text, base, ret_reason);
+        case CONFIG_TYPE_PATH:
+                r = parse_path(text, field);
+                break;
+        case CONFIG_TYPE_MODE:
+                r = parse_mode(text, field);
+                break;
+        case CONFIG_TYPE_BOOL:
+                r = parse_bool(text, field);
+                break;
+        case CONFIG_TYPE_WORD:
+                r = parse_word(key->words, text, field);
+                break;
+        default:
+                r = parse_number(key, text, &number);
+                if (r == 0 && key->type == CONFIG_TYPE_COUNT)
+                        *(uint32_t *) field = (uint32_t) number;
+                else if (r == 0)
+                        *(uint64_t *) field = number;
+        }
+        if (r == 0)
+                return 0;
+        (void) snprintf(ret_reason, CONFIG_REASON_BYTES, "%s; give %s", r == -ERANGE ? "out of range" : "not understood",
+                        config_key_form(key, form));
+        return -EINVAL;
+}
