@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The books and the plans, without a single page: extents here have no files. */
+#include "testing.h"
+
+#include "identity.h"
+#include "pool.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+static struct pool *make_pool(uint64_t extent_bytes, uint64_t target_bytes) {
+        struct config_pool config = {
+                .name = "test",
+                .page_size_bytes = 2 * MIB,
+                .extent_bytes = extent_bytes,
+                .low_millipercent = 25000,
+                .n_nodes = 1,
+                .nodes[0] = {.node = 0, .target_bytes = target_bytes},
+        };
+        struct pool *pool;
+
+        assert_int_equal(pool_new(&config, &pool), 0);
+        return pool;
+}
+
+static struct extent *put(struct pool *pool, uint64_t bytes, struct service *service) {
+        struct extent *extent;
+
+        assert_int_equal(pool_add(&pool->nodes[0], EXTENT_FILLING, bytes, &extent), 0);
+        extent->service = service ? service_ref(service) : NULL;
+        extent->sealed = service != NULL; /* what was granted once has its size for life */
+        assert_int_equal(pool_make_ready(extent), 0);
+        return extent;
+}
+
+static void remove_all(struct pool *pool) {
+        struct node_pool *np = &pool->nodes[0];
+        struct shelf *shelf;
+
+        TAILQ_FOREACH(shelf, &np->shelves, link)
+                while (!TAILQ_EMPTY(&shelf->extents))
+                        pool_remove(TAILQ_FIRST(&shelf->extents));
+        for (int state = 0; state < _EXTENT_STATE_MAX; state++)
+                while (!TAILQ_EMPTY(&np->extents[state]))
+                        pool_remove(TAILQ_FIRST(&np->extents[state]));
+        pool_free(pool);
+}
+
+static int plan(struct pool *pool, struct plan_terms terms, struct item_plan *ret_plan) {
+        *ret_plan = (struct item_plan) {};
+        return pool_plan(&pool->nodes[0], &terms, ret_plan);
+}
+
+static void an_extent_of_exactly_that_size_comes_first(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct item_plan p;
+
+        put(pool, 4 * GIB, NULL);
+        put(pool, 3 * GIB, NULL);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 3 * GIB, .instant_only = true}, &p), PLAN_YES);
+        assert_int_equal(p.n_pieces, 1);
+        assert_int_equal(p.pieces[0].how, PLAN_EXACT);
+        assert_int_equal(p.pieces[0].extent->bytes, 3 * GIB);
+        assert_int_equal(p.pieces[0].extent->state, EXTENT_CLAIMED);
+        pool_plan_undo(&p);
+        assert_int_equal(pool->nodes[0].bytes[EXTENT_READY], 7 * GIB);
+        remove_all(pool);
+}
+
+static void the_smallest_larger_extent_is_cut(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct item_plan p;
+
+        put(pool, 8 * GIB, NULL);
+        put(pool, 4 * GIB, NULL);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 3 * GIB + 2 * MIB, .instant_only = true}, &p), PLAN_YES);
+        assert_int_equal(p.pieces[0].how, PLAN_CUT);
+        assert_int_equal(p.pieces[0].extent->bytes, 4 * GIB);
+        assert_int_equal(p.pieces[0].bytes, 3 * GIB + 2 * MIB);
+        pool_plan_undo(&p);
+        remove_all(pool);
+}
+
+static void a_sealed_extent_is_neither_cut_nor_grown(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct service *service;
+        struct item_plan p;
+
+        assert_int_equal(service_get(1, "/a", &service), 0);
+        put(pool, 4 * GIB, service);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = service, .instant_only = true}, &p), PLAN_NO);
+        /* It serves by being dropped: its pages build the new one. */
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = service}, &p), PLAN_YES);
+        assert_int_equal(p.pieces[0].how, PLAN_BUILD);
+        assert_int_equal(p.n_drops, 1);
+        assert_int_equal(pool_plan_fill_bytes(&p), 0);
+        pool_plan_undo(&p);
+        remove_all(pool);
+        service_unref(service);
+}
+
+static void memory_of_one_service_is_never_planned_for_another(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct service *one, *other;
+        struct item_plan p;
+        struct extent *theirs, *clean;
+
+        assert_int_equal(service_get(1, "/one", &one), 0);
+        assert_int_equal(service_get(1, "/other", &other), 0);
+        theirs = put(pool, GIB, one);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = other, .instant_only = true}, &p), PLAN_NO);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .instant_only = true}, &p), PLAN_NO);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = other, .several = true, .instant_only = true}, &p),
+                         PLAN_NO);
+        clean = put(pool, GIB, NULL);
+        /* The own memory first, so that the fresh one is left for strangers. */
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = one, .instant_only = true}, &p), PLAN_YES);
+        assert_ptr_equal(p.pieces[0].extent, theirs);
+        pool_plan_undo(&p);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = other, .instant_only = true}, &p), PLAN_YES);
+        assert_ptr_equal(p.pieces[0].extent, clean);
+        pool_plan_undo(&p);
+        remove_all(pool);
+        service_unref(one);
+        service_unref(other);
+}
+
+static void several_extents_come_largest_first_and_the_last_is_cut(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct item_plan p;
+
+        put(pool, 2 * GIB, NULL);
+        put(pool, 4 * GIB, NULL);
+        put(pool, 3 * GIB, NULL);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 8 * GIB, .several = true, .instant_only = true}, &p), PLAN_YES);
+        assert_int_equal(p.n_pieces, 3);
+        assert_int_equal(p.pieces[0].bytes, 4 * GIB);
+        assert_int_equal(p.pieces[1].bytes, 3 * GIB);
+        assert_int_equal(p.pieces[2].bytes, GIB);
+        assert_int_equal(p.pieces[2].how, PLAN_CUT);
+        pool_plan_undo(&p);
+        remove_all(pool);
+}
+
+static void the_largest_smaller_extent_grows_and_the_smallest_others_are_dropped(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct item_plan p;
+        struct extent *smallest, *largest;
+
+        largest = put(pool, 4 * GIB, NULL);
+        smallest = put(pool, GIB, NULL);
+        put(pool, 2 * GIB, NULL);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 5 * GIB}, &p), PLAN_YES);
+        assert_int_equal(p.pieces[0].how, PLAN_GROW);
+        assert_ptr_equal(p.pieces[0].extent, largest);
+        assert_int_equal(p.n_drops, 1);
+        assert_ptr_equal(p.drops[0], smallest);
+        pool_plan_undo(&p);
+        /* Pages that the kernel has free are used before any extent is dropped. */
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 5 * GIB, .may_fill = true, .fillable_bytes = GIB}, &p), PLAN_YES);
+        assert_int_equal(p.n_drops, 0);
+        assert_int_equal(pool_plan_fill_bytes(&p), GIB);
+        pool_plan_undo(&p);
+        remove_all(pool);
+}
+
+static void nothing_is_claimed_when_there_is_too_little(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct item_plan p;
+
+        put(pool, 4 * GIB, NULL);
+        put(pool, GIB, NULL);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * GIB}, &p), PLAN_NO);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * GIB, .several = true}, &p), PLAN_NO);
+        /* Free pages do not count for who refuses to wait for the kernel. */
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * GIB, .fillable_bytes = GIB}, &p), PLAN_NO);
+        assert_int_equal(pool->nodes[0].bytes[EXTENT_READY], 5 * GIB);
+        assert_int_equal(pool->nodes[0].bytes[EXTENT_CLAIMED], 0);
+        remove_all(pool);
+}
+
+static void what_is_being_filled_counts_once_it_has_stopped(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct extent *filling;
+        struct item_plan p;
+
+        put(pool, GIB, NULL);
+        assert_int_equal(pool_add(&pool->nodes[0], EXTENT_FILLING, 4 * GIB, &filling), 0);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 3 * GIB}, &p), PLAN_QUIESCE);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 3 * GIB, .instant_only = true}, &p), PLAN_NO);
+        pool_resize(filling, 2 * GIB);
+        assert_int_equal(pool_make_ready(filling), 0);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 3 * GIB}, &p), PLAN_YES);
+        assert_ptr_equal(p.pieces[0].extent, filling);
+        assert_int_equal(p.n_drops, 1);
+        pool_plan_undo(&p);
+        remove_all(pool);
+}
+
+static void a_fixed_class_gives_several_equal_extents_or_one(void **state) {
+        struct pool *pool = make_pool(2 * MIB, 16 * MIB);
+        struct item_plan p;
+
+        for (int i = 0; i < 4; i++)
+                put(pool, 2 * MIB, NULL);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 2 * MIB, .instant_only = true}, &p), PLAN_YES);
+        pool_plan_undo(&p);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * MIB, .instant_only = true}, &p), PLAN_NO);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * MIB, .several = true, .instant_only = true}, &p), PLAN_YES);
+        assert_int_equal(p.n_pieces, 3);
+        pool_plan_undo(&p);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 12 * MIB, .several = true}, &p), PLAN_NO);
+        assert_int_equal(pool->nodes[0].n_extents[EXTENT_READY], 4);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 12 * MIB, .several = true, .may_fill = true,
+                                                         .fillable_bytes = 4 * MIB}, &p), PLAN_YES);
+        assert_int_equal(p.n_pieces, 6);
+        assert_int_equal(p.pieces[5].how, PLAN_BUILD);
+        pool_plan_undo(&p);
+        assert_int_equal(pool->nodes[0].n_extents[EXTENT_READY], 4);
+        remove_all(pool);
+}
+
+static void without_history_a_fill_is_a_quarter_of_the_target(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+
+        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 16 * GIB), 4 * GIB);
+        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 3 * GIB + 1), 3 * GIB);
+        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 2 * MIB - 1), 0);
+        remove_all(pool);
+}
+
+static void fills_follow_the_sizes_that_were_asked_for(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct node_pool *np = &pool->nodes[0];
+
+        pool_note_request(np, 6 * GIB);
+        for (int i = 0; i < 3; i++)
+                pool_note_request(np, 2 * GIB);
+        /* Less is ready than waits to be filled: what is asked most. */
+        assert_int_equal(pool_next_fill_bytes(np, 16 * GIB), 2 * GIB);
+        put(pool, 2 * GIB, NULL);
+        put(pool, 2 * GIB, NULL);
+        put(pool, 2 * GIB, NULL);
+        put(pool, 2 * GIB, NULL);
+        /* Half is ready: now one as large as the largest. */
+        assert_int_equal(pool_next_fill_bytes(np, 8 * GIB), 6 * GIB);
+        put(pool, 6 * GIB, NULL);
+        /* Everything asked for is in stock: the rest as one. */
+        assert_int_equal(pool_next_fill_bytes(np, 2 * GIB), 2 * GIB);
+        remove_all(pool);
+}
+
+static void a_fixed_class_is_filled_by_whole_extents(void **state) {
+        struct pool *pool = make_pool(32 * MIB, GIB);
+
+        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], GIB), 32 * MIB);
+        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 31 * MIB), 0);
+        remove_all(pool);
+}
+
+static void extents_that_wait_for_their_replacement_leave_room_for_it(void **state) {
+        struct pool *pool = make_pool(0, 4 * GIB);
+        struct node_pool *np = &pool->nodes[0];
+        struct extent *extent = put(pool, 4 * GIB, NULL);
+
+        assert_int_equal(pool_deficit_bytes(np), 0);
+        assert_true(np->full_once);
+        pool_move(extent, EXTENT_RENEWING);
+        assert_int_equal(pool_deficit_bytes(np), 4 * GIB);
+        assert_int_equal(pool_used_bytes(np), 4 * GIB);
+        remove_all(pool);
+}
+
+static void a_pool_is_low_until_it_was_full_and_below_its_mark(void **state) {
+        struct pool *pool = make_pool(0, 4 * GIB);
+        struct node_pool *np = &pool->nodes[0];
+        struct extent *half;
+
+        put(pool, 2 * GIB, NULL);
+        assert_true(pool_is_low(np));
+        half = put(pool, 2 * GIB, NULL);
+        assert_false(pool_is_low(np));
+        pool_move(half, EXTENT_GRANTED);
+        assert_false(pool_is_low(np));
+        pool_note_request(np, 3 * GIB); /* who asked for that much may ask again */
+        assert_true(pool_is_low(np));
+        remove_all(pool);
+}
+
+static void empty_shelves_go_and_the_clean_one_stays(void **state) {
+        struct pool *pool = make_pool(0, 4 * GIB);
+        struct service *service;
+        struct extent *extent;
+
+        assert_int_equal(service_get(7, "/x", &service), 0);
+        extent = put(pool, GIB, service);
+        pool_move(extent, EXTENT_GRANTED);
+        pool_drop_empty_shelves(&pool->nodes[0]);
+        assert_null(TAILQ_FIRST(&pool->nodes[0].shelves)->service);
+        assert_null(TAILQ_NEXT(TAILQ_FIRST(&pool->nodes[0].shelves), link));
+        remove_all(pool);
+        service_unref(service);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(an_extent_of_exactly_that_size_comes_first),
+                cmocka_unit_test(the_smallest_larger_extent_is_cut),
+                cmocka_unit_test(a_sealed_extent_is_neither_cut_nor_grown),
+                cmocka_unit_test(memory_of_one_service_is_never_planned_for_another),
+                cmocka_unit_test(several_extents_come_largest_first_and_the_last_is_cut),
+                cmocka_unit_test(the_largest_smaller_extent_grows_and_the_smallest_others_are_dropped),
+                cmocka_unit_test(nothing_is_claimed_when_there_is_too_little),
+                cmocka_unit_test(what_is_being_filled_counts_once_it_has_stopped),
+                cmocka_unit_test(a_fixed_class_gives_several_equal_extents_or_one),
+                cmocka_unit_test(without_history_a_fill_is_a_quarter_of_the_target),
+                cmocka_unit_test(fills_follow_the_sizes_that_were_asked_for),
+                cmocka_unit_test(a_fixed_class_is_filled_by_whole_extents),
+                cmocka_unit_test(extents_that_wait_for_their_replacement_leave_room_for_it),
+                cmocka_unit_test(a_pool_is_low_until_it_was_full_and_below_its_mark),
+                cmocka_unit_test(empty_shelves_go_and_the_clean_one_stays),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
