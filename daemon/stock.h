@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The long work on extents, in slices on the workers of their node: fill, grow, cut, scrub, drop, unmap. One job at a time per
+ * extent. Loop thread; what runs on a worker is inside stock.c.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pool.h"
+#include "worker.h"
+
+struct event_base;
+struct reclaim;
+struct stock;
+struct topology;
+
+/* Loop thread. @r: 0 or a negative errno; the extent's accounts are up to date. Never called from inside the function that started the work. */
+typedef void (*stock_done_fn)(void *userdata, struct extent *extent, int r);
+
+int stock_new(struct event_base *base, const struct config *config, const struct topology *topology, struct reclaim *reclaim,
+              struct stock **ret_stock);
+/* Stops the workers; what runs ends with -ECANCELED. Extents are left as they are. */
+void stock_stop(struct stock *stock);
+struct stock *stock_free(struct stock *stock);
+
+/*
+ * Fills an extent up to @to_bytes, from nothing or from what it has, by all workers of its node. Accounts it at @to_bytes at
+ * once. At the end the extent has what could be populated (its prefix), 0 bytes if nothing. r: 0, -ENOSPC (too few pages),
+ * -EXDEV (placed wrong: to be dropped), -ECANCELED (stopped), another negative errno.
+ */
+int stock_fill(struct stock *stock, struct extent *extent, uint64_t to_bytes, enum job_urgency urgency, stock_done_fn done,
+               void *userdata);
+void stock_stop_fill(struct extent *extent);
+void stock_raise(struct stock *stock, struct extent *extent, enum job_urgency urgency);
+int stock_cut(struct stock *stock, struct extent *extent, uint64_t to_bytes, stock_done_fn done, void *userdata);
+/* Repopulates what was punched, clears all of it, verifies its nodes. Any failure means: drop it. */
+int stock_scrub(struct stock *stock, struct extent *extent, stock_done_fn done, void *userdata);
+/* r: 0: gone, the file is closed; -EBUSY: the pin test found pages in use, the file is still open. */
+int stock_drop(struct stock *stock, struct extent *extent, bool test_pins, enum job_urgency urgency, stock_done_fn done,
+               void *userdata);
+/* Takes the daemon's own mapping of a granted extent away. Nobody is told when. */
+void stock_unmap(struct stock *stock, struct extent *extent);
+
+/*
+ * Puts a filled or scrubbed extent on its shelf: watches it, opens the description for its next grant ahead. On failure it
+ * is as before and must be dropped.
+ */
+int stock_make_ready(struct stock *stock, struct extent *extent);
+/* Seals, opens the description if that was not done ahead, makes it reopenable: everything but sending it. */
+int stock_prepare_grant(struct stock *stock, struct extent *extent, bool reopenable);
+/* Closes what the daemon itself opened of an extent that is to be dropped; its watch goes too. */
+void stock_forget(struct stock *stock, struct extent *extent);
+/* After it was sent: the description lives on with the client. */
+void stock_close_grant_fd(struct stock *stock, struct extent *extent);
