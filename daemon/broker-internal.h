@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What broker.c (requests), grants.c (grants), returns.c (memory that comes back) and refill.c (filling) share. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "broker.h"
+#include "log.h"
+#include "pool.h"
+
+struct event;
+struct event_base;
+struct quota;
+struct reclaim;
+struct stock;
+struct topology;
+
+struct grant_extent {
+        struct extent *extent; /* NULL: gone */
+        uint64_t bytes;
+        uint8_t item, page_shift;
+        int16_t node;
+};
+
+struct grant {
+        struct broker *broker;
+        uint64_t id;
+        uid_t uid;
+        pid_t pid;
+        struct service *service; /* owned: whom alone the memory may serve again */
+        uint64_t created_ms;
+        uint32_t n_extents, n_left, n_sent;
+        bool sending;            /* a session still holds a pointer to it */
+        bool mapped_here;        /* some extents are mapped in the daemon: on broker->mapped_grants */
+        TAILQ_ENTRY(grant) link, mapped_link;
+        struct grant_extent extents[];
+};
+TAILQ_HEAD(grant_list, grant);
+
+/* The charge of dropped memory that somebody may still have opened by himself. Ends with the asker's process. */
+struct lingering_charge {
+        uid_t uid;
+        pid_t pid;
+        uint64_t bytes;
+        TAILQ_ENTRY(lingering_charge) link;
+};
+
+struct broker {
+        struct event_base *base;
+        const struct config *config;
+        const struct topology *topology;
+        struct quota *quota;
+        struct reclaim *reclaim;
+        struct stock *stock;
+        size_t n_pools;
+        struct pool *pools[CONFIG_MAX_POOLS];
+        TAILQ_HEAD(, request) waiting;   /* in order of arrival */
+        struct request *next_to_serve;   /* cursor of whoever walks the queue */
+        bool serving;
+        unsigned n_waiting, n_working;
+        struct grant_list grants;        /* by ascending id */
+        struct grant_list mapped_grants; /* by age */
+        void *grants_by_id;              /* tsearch(3) */
+        uint64_t last_grant_id;
+        unsigned n_grants, n_extents_granted;
+        TAILQ_HEAD(, lingering_charge) lingering;
+        struct event *kick;              /* looks at the queue and at what to fill, once per turn of the loop */
+        struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer;
+        unsigned retry_s;
+        bool stopping;                   /* workers are gone; callbacks only let go */
+        uint64_t started_ms;
+        uint64_t n_granted_total, n_refused_total, granted_bytes_total, scrubbed_bytes_total, n_doubts;
+        struct log_limit doubt_limit, job_limit;
+};
+
+#define BROKER_FOREACH_NODE_POOL(broker, np)                                                          \
+        for (size_t _pool = 0; _pool < (broker)->n_pools; _pool++)                                    \
+                for (struct node_pool *np = (broker)->pools[_pool]->nodes;                            \
+                     np < (broker)->pools[_pool]->nodes + (broker)->pools[_pool]->n_nodes; np++)
+
+int broker_new(struct event_base *base, const struct config *config, const struct topology *topology, struct quota *quota,
+               struct reclaim *reclaim, struct stock *stock, struct broker **ret_broker);
+/* Before the workers are stopped: nothing new is begun from now on. */
+void broker_stop(struct broker *broker);
+/* After the workers were stopped and all sessions are gone. Granted memory stays with its holders. */
+struct broker *broker_free(struct broker *broker);
+
+/* broker.c: look at the queue and the fills at the end of this turn of the loop */
+void broker_kick(struct broker *broker);
+int broker_timer_new(struct broker *broker, void (*callback)(int, short, void *), struct event **ret_timer);
+void broker_timer_set(struct event *timer, uint64_t delay_ms);
+
+/* grants.c */
+int grant_new(struct broker *broker, const struct identity *identity, struct service *service, uint32_t n_extents,
+              struct grant **ret_grant);
+void grant_set(struct grant *grant, uint32_t position, struct extent *extent, unsigned item);
+/* The session has it from here on, or nobody: then it is freed when its last extent is gone. */
+void grant_publish(struct grant *grant);
+struct grant *grant_free(struct grant *grant); /* one that was never published */
+/* The extent's charge ends: it has another fate now. May free the grant. */
+void grant_forget_extent(struct extent *extent);
+struct grant *grant_find(const struct broker *broker, uint64_t id);
+void grants_free_all(struct broker *broker);
+void grants_on_unmap_timer(int fd, short what, void *userdata);
+
+/* returns.c */
+void returns_on_event(void *context, bool opened);
+void returns_on_overflow(void *userdata);
+/* Ask now who holds these extents of a grant, and act on the answers. The grant may be gone after it. */
+void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t end);
+uint8_t returns_wire_state(const struct extent *extent);
+/* Drops an extent that nobody holds, with the pin test where @test_pins. */
+void returns_drop(struct broker *broker, struct extent *extent, bool test_pins);
+void returns_on_sweep(int fd, short what, void *userdata);
+void returns_on_affinity(int fd, short what, void *userdata);
+void returns_free_all(struct broker *broker);
+
+/* refill.c */
+void refill_run(struct broker *broker);
+void refill_stop(struct node_pool *np);
+void refill_raise(struct broker *broker, struct node_pool *np);
+void refill_on_retry(int fd, short what, void *userdata);
+/* The kernel said no although its counters said yes (a thief, a cgroup limit): leave it alone until the retry timer. */
+void refill_pause(struct broker *broker, struct node_pool *np);
+uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_pool *np);

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who got what: the table of grants, the way of their descriptors to the client, the daemon's own mappings of them. A grant
+ * lives until the charge of its last extent has ended, whatever became of the connection.
+ */
+
+#include <assert.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker-internal.h"
+#include "clock.h"
+#include "quota.h"
+#include "stock.h"
+
+static int compare_ids(const void *a, const void *b) {
+        uint64_t left = ((const struct grant *) a)->id, right = ((const struct grant *) b)->id;
+
+        return left < right ? -1 : left > right;
+}
+
+struct grant *grant_find(const struct broker *broker, uint64_t id) {
+        struct grant key = {.id = id};
+        struct grant **found = tfind(&key, &broker->grants_by_id, compare_ids);
+
+        return found ? *found : NULL;
+}
+
+int grant_new(struct broker *broker, const struct identity *identity, struct service *service, uint32_t n_extents,
+              struct grant **ret_grant) {
+        struct grant *grant = calloc(1, sizeof(*grant) + n_extents * sizeof(struct grant_extent));
+
+        if (!grant)
+                return -ENOMEM;
+        grant->broker = broker;
+        grant->id = broker->last_grant_id + 1;
+        grant->uid = identity->uid;
+        grant->pid = identity->pid;
+        grant->n_extents = n_extents;
+        if (!tsearch(grant, &broker->grants_by_id, compare_ids)) {
+                free(grant);
+                return -ENOMEM;
+        }
+        grant->service = service ? service_ref(service) : NULL;
+        broker->last_grant_id = grant->id;
+        broker->n_grants++;
+        TAILQ_INSERT_TAIL(&broker->grants, grant, link);
+        *ret_grant = grant;
+        return 0;
+}
+
+struct grant *grant_free(struct grant *grant) {
+        struct broker *broker = grant->broker;
+
+        if (grant->mapped_here)
+                TAILQ_REMOVE(&broker->mapped_grants, grant, mapped_link);
+        TAILQ_REMOVE(&broker->grants, grant, link);
+        tdelete(grant, &broker->grants_by_id, compare_ids);
+        broker->n_grants--;
+        service_unref(grant->service);
+        free(grant);
+        return NULL;
+}
+
+static void grant_free_when_over(struct grant *grant) {
+        if (grant->n_left > 0 || grant->sending)
+                return;
+        quota_uncharge(grant->broker->quota, grant->uid, QUOTA_GRANTS, 1);
+        grant_free(grant);
+}
+
+void grant_set(struct grant *grant, uint32_t position, struct extent *extent, unsigned item) {
+        uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
+
+        extent->grant = grant;
+        extent->position = position;
+        grant->extents[position] = (struct grant_extent) {
+                .extent = extent,
+                .bytes = extent->bytes,
+                .item = (uint8_t) item,
+                .page_shift = (uint8_t) __builtin_ctzll(page_size_bytes),
+                .node = (int16_t) extent->node_pool->node,
+        };
+        grant->n_left++;
+        grant->broker->n_extents_granted++;
+        if (extent->file.addr && !grant->mapped_here) {
+                grant->mapped_here = true;
+                TAILQ_INSERT_TAIL(&grant->broker->mapped_grants, grant, mapped_link);
+        }
+}
+
+void grant_publish(struct grant *grant) {
+        struct broker *broker = grant->broker;
+
+        grant->created_ms = clock_ms();
+        grant->sending = true;
+        broker->n_granted_total++;
+        if (grant->mapped_here && !evtimer_pending(broker->unmap_timer, NULL))
+                broker_timer_set(broker->unmap_timer, broker->config->unmap_after_ms);
+}
+
+void grant_forget_extent(struct extent *extent) {
+        struct grant *grant = extent->grant;
+
+        if (!grant)
+                return;
+        quota_uncharge(grant->broker->quota, grant->uid, QUOTA_BYTES, grant->extents[extent->position].bytes);
+        grant->extents[extent->position].extent = NULL;
+        extent->grant = NULL;
+        grant->n_left--;
+        grant->broker->n_extents_granted--;
+        grant_free_when_over(grant);
+}
+
+void grants_free_all(struct broker *broker) {
+        struct grant *grant;
+
+        /* Their extents were let go of before, so only grants that a session abandoned late are left. */
+        while ((grant = TAILQ_FIRST(&broker->grants))) {
+                assert(grant->n_left == 0);
+                grant->sending = false;
+                grant_free_when_over(grant);
+        }
+}
+
+/* Sending */
+
+uint64_t broker_grant_id(const struct grant *grant) {
+        return grant->id;
+}
+
+unsigned broker_grant_next(struct grant *grant, struct wire_d_grant *ret_message, int ret_fds[WIRE_MAX_FDS]) {
+        uint32_t n_extents = grant->n_extents - grant->n_sent;
+
+        if (n_extents > WIRE_MAX_FDS)
+                n_extents = WIRE_MAX_FDS;
+        ret_message->grant_id = grant->id;
+        ret_message->n_extents_total = grant->n_extents;
+        ret_message->first_extent = grant->n_sent;
+        ret_message->n_extents = (uint16_t) n_extents;
+        ret_message->reserved = 0;
+        ret_message->reserved2 = 0;
+        for (uint32_t i = 0; i < n_extents; i++) {
+                const struct grant_extent *from = &grant->extents[grant->n_sent + i];
+
+                ret_message->extents[i] = (struct wire_extent) {
+                        .bytes = from->bytes, .item = from->item, .page_shift = from->page_shift, .node = from->node};
+                ret_fds[i] = from->extent->grant_fd;
+        }
+        return n_extents;
+}
+
+static void close_copies(struct broker *broker, struct grant *grant, uint32_t n_extents) {
+        for (uint32_t i = 0; i < n_extents; i++)
+                stock_close_grant_fd(broker->stock, grant->extents[grant->n_sent + i].extent);
+        grant->n_sent += n_extents;
+        if (grant->n_sent == grant->n_extents)
+                grant->sending = false;
+}
+
+void broker_grant_sent(struct broker *broker, struct grant *grant, unsigned n_extents) {
+        close_copies(broker, grant, n_extents);
+}
+
+void broker_grant_abandon(struct broker *broker, struct grant *grant) {
+        /* The last copies close here, which the kernel reports like any holder's close: one way back for all memory. */
+        close_copies(broker, grant, grant->n_extents - grant->n_sent);
+}
+
+/* The daemon's own mappings */
+
+static void unmap_grant(struct broker *broker, struct grant *grant) {
+        TAILQ_REMOVE(&broker->mapped_grants, grant, mapped_link);
+        grant->mapped_here = false;
+        for (uint32_t i = 0; i < grant->n_extents; i++) {
+                struct extent *extent = grant->extents[i].extent;
+
+                if (extent && extent->state == EXTENT_GRANTED && !extent->work && extent->file.addr)
+                        stock_unmap(broker->stock, extent);
+        }
+}
+
+void grants_on_unmap_timer(int fd, short what, void *userdata) {
+        struct broker *broker = userdata;
+        uint64_t now_ms = clock_ms();
+        struct grant *grant;
+
+        while ((grant = TAILQ_FIRST(&broker->mapped_grants))) {
+                uint64_t due_ms = grant->created_ms + broker->config->unmap_after_ms;
+
+                if (due_ms > now_ms) {
+                        broker_timer_set(broker->unmap_timer, due_ms - now_ms);
+                        return;
+                }
+                unmap_grant(broker, grant);
+        }
+}
+
+static struct grant *find_own(const struct broker *broker, const struct identity *identity, uint64_t grant_id) {
+        struct grant *grant = grant_find(broker, grant_id);
+
+        /* Foreign grants look like unknown ones: ids say nothing about others. */
+        return grant && (identity->uid == 0 || identity->uid == grant->uid) ? grant : NULL;
+}
+
+int broker_mapped(struct broker *broker, const struct identity *identity, uint64_t grant_id) {
+        struct grant *grant = find_own(broker, identity, grant_id);
+
+        if (!grant)
+                return -ENOENT;
+        if (grant->mapped_here && !grant->sending)
+                unmap_grant(broker, grant);
+        return 0;
+}
+
+int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent) {
+        struct grant *grant = find_own(broker, identity, grant_id);
+        uint32_t first, end;
+
+        if (!grant)
+                return -ENOENT;
+        if (extent != WIRE_ALL_EXTENTS && extent >= grant->n_extents)
+                return -EINVAL;
+        if (extent != WIRE_ALL_EXTENTS && !grant->extents[extent].extent)
+                return -ENOENT;
+        first = extent == WIRE_ALL_EXTENTS ? 0 : extent;
+        end = extent == WIRE_ALL_EXTENTS ? grant->n_extents : extent + 1;
+        returns_ask_grant(broker, grant_id, first, end);
+        return 0;
+}
+
+/* Rows for GRANTS */
+
+static void fill_row(const struct broker *broker, const struct grant *grant, uint32_t position, struct wire_grant_row *ret_row) {
+        const struct grant_extent *from = &grant->extents[position];
+        const struct extent *extent = from->extent;
+
+        *ret_row = (struct wire_grant_row) {
+                .grant_id = grant->id,
+                .extent = position,
+                .uid = grant->uid,
+                .pid = (uint32_t) grant->pid,
+                .node = from->node,
+                .page_shift = from->page_shift,
+                .state = returns_wire_state(extent),
+                .bytes = from->bytes,
+                .age_ms = clock_ms() - grant->created_ms,
+                .dev = extent->file.dev,
+                .ino = extent->file.ino,
+        };
+        memcpy(ret_row->pool, extent->node_pool->pool->name, sizeof(ret_row->pool));
+}
+
+void broker_fill_grants(const struct broker *broker, const struct identity *identity, const struct wire_c_grants *from,
+                        struct wire_d_grants *ret_grants) {
+        const struct grant *grant;
+
+        ret_grants->n_rows = ret_grants->more = 0;
+        TAILQ_FOREACH(grant, &broker->grants, link) {
+                uint32_t first = 0;
+
+                if (grant->id < from->after_grant_id || (identity->uid != 0 && identity->uid != grant->uid))
+                        continue;
+                if (grant->id == from->after_grant_id)
+                        first = from->after_extent + 1;
+                for (uint32_t i = first; i < grant->n_extents; i++) {
+                        if (!grant->extents[i].extent)
+                                continue;
+                        if (ret_grants->n_rows == WIRE_MAX_GRANT_ROWS) {
+                                ret_grants->more = 1;
+                                return;
+                        }
+                        fill_row(broker, grant, i, &ret_grants->rows[ret_grants->n_rows++]);
+                }
+        }
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Keeps every node pool at its target: starts background fills out of pages that nobody has reserved, replaces extents that
+ * wait to be renewed, and looks again for pages where the kernel has too few.
+ */
+
+#include <errno.h>
+#include <event2/event.h>
+#include <string.h>
+
+#include "broker-internal.h"
+#include "parse.h"
+#include "clock.h"
+#include "stock.h"
+#include "topology.h"
+
+#define RETRY_FIRST_S 1  /* chosen (design): looked for again after 1 s, then 2, 4 ... */
+#define RETRY_MAX_S 60   /* ... up to 60 s */
+#define FIXED_FILLS 8    /* chosen: small equal extents under way at once, enough to keep all workers of a node busy */
+#define LOG_BURST 10     /* chosen: messages of a kind per minute */
+#define LOG_INTERVAL_S 60
+
+static uint64_t available_to(const struct broker *broker, const struct node_pool *np) {
+        return np->paused ? 0 : topology_available_bytes(broker->topology, np->node, np->pool->page_size_bytes);
+}
+
+uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_pool *np) {
+        uint64_t deficit_bytes = pool_deficit_bytes(np), available_bytes;
+
+        if (deficit_bytes == 0)
+                return 0;
+        available_bytes = available_to(broker, np);
+        return available_bytes < deficit_bytes ? available_bytes : deficit_bytes;
+}
+
+void refill_stop(struct node_pool *np) {
+        struct extent *extent;
+
+        if (np->pool->extent_bytes != 0)
+                return; /* a part of an extent of a fixed class serves nobody: let it finish */
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
+                stock_stop_fill(extent);
+}
+
+void refill_raise(struct broker *broker, struct node_pool *np) {
+        struct extent *extent;
+
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
+                stock_raise(broker->stock, extent, JOB_WAITING);
+}
+
+static void arm_retry(struct broker *broker) {
+        if (evtimer_pending(broker->retry_timer, NULL))
+                return;
+        broker->retry_s = broker->retry_s == 0 ? RETRY_FIRST_S : broker->retry_s;
+        broker_timer_set(broker->retry_timer, (uint64_t) broker->retry_s * 1000);
+}
+
+void refill_pause(struct broker *broker, struct node_pool *np) {
+        np->paused = true;
+        arm_retry(broker);
+}
+
+/* Extents that were to be renewed are only dropped when what replaces them is there: the kernel's free pages belong to whoever comes first. */
+static void drop_replaced(struct broker *broker, struct node_pool *np) {
+        struct extent *extent;
+
+        while ((extent = TAILQ_FIRST(&np->extents[EXTENT_RENEWING])) &&
+               pool_used_bytes(np) - np->bytes[EXTENT_FILLING] - np->bytes[EXTENT_DROPPING] > np->target_bytes)
+                returns_drop(broker, extent, /* test_pins= */ true);
+}
+
+static void fill_done(void *userdata, struct extent *extent, int r) {
+        struct broker *broker = userdata;
+        struct node_pool *np = extent->node_pool;
+
+        if (broker->stopping)
+                return;
+        broker_kick(broker);
+        if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
+                log_error("filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
+                          r == -EXDEV ? "the kernel placed its pages on another node" : strerror(-r));
+        if (r == -ENOSPC)
+                refill_pause(broker, np);
+        /* The prefix of an extent that was stopped or came up short is as good as any; in a fixed class it fits nobody. */
+        if (extent->bytes == 0 || r == -EXDEV || (np->pool->extent_bytes != 0 && r < 0)) {
+                returns_drop(broker, extent, /* test_pins= */ false);
+                return;
+        }
+        r = stock_make_ready(broker->stock, extent);
+        if (r < 0) {
+                if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
+                        log_error("an extent of pool %s cannot be watched and is dropped: %s; raise %s", np->pool->name,
+                                  strerror(-r), r == -ENOSPC ? "fs.inotify.max_user_watches" : "the limit of open files");
+                returns_drop(broker, extent, /* test_pins= */ false);
+                return;
+        }
+        drop_replaced(broker, np);
+}
+
+static int start_fill(struct broker *broker, struct node_pool *np, uint64_t bytes) {
+        enum job_urgency urgency = np->blocked ? JOB_WAITING : pool_is_low(np) ? JOB_LOW : JOB_FILL;
+        struct extent *extent;
+        int r;
+
+        r = pool_add(np, EXTENT_FILLING, 0, &extent);
+        if (r < 0)
+                return r;
+        r = stock_fill(broker->stock, extent, bytes, urgency, fill_done, broker);
+        if (r < 0)
+                pool_remove(extent);
+        return r;
+}
+
+static void note_shortfall(struct broker *broker, struct node_pool *np, uint64_t deficit_bytes, uint64_t available_bytes) {
+        char missing[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
+
+        np->shortfall_bytes = deficit_bytes - available_bytes;
+        arm_retry(broker);
+        if (np->short_logged)
+                return;
+        np->short_logged = true;
+        log_notice("pool %s on node %d is short of %s: the kernel has too few free %s pages there; more are taken as they appear",
+                   np->pool->name, np->node, format_size(np->shortfall_bytes, missing),
+                   format_size(np->pool->page_size_bytes, page));
+}
+
+static void end_shortfall(struct node_pool *np) {
+        np->shortfall_bytes = 0;
+        if (!np->short_logged)
+                return;
+        np->short_logged = false;
+        log_notice("pool %s on node %d has all its pages again", np->pool->name, np->node);
+}
+
+static void refill_node(struct broker *broker, struct node_pool *np) {
+        uint32_t max_fills = np->pool->extent_bytes != 0 ? FIXED_FILLS : 1;
+        struct extent *renewing;
+
+        while (np->n_extents[EXTENT_FILLING] < max_fills) {
+                uint64_t deficit_bytes = pool_deficit_bytes(np), available_bytes, bytes;
+
+                if (deficit_bytes < np->pool->page_size_bytes) {
+                        end_shortfall(np);
+                        return;
+                }
+                available_bytes = available_to(broker, np);
+                renewing = TAILQ_FIRST(&np->extents[EXTENT_RENEWING]);
+                if (renewing && available_bytes < renewing->bytes && available_bytes < deficit_bytes) {
+                        /* No spare pages for a replacement: its own ones are needed. */
+                        returns_drop(broker, renewing, /* test_pins= */ true);
+                        return;
+                }
+                /* Pages of extents on their way out are about to be free: that is no shortfall. */
+                if (available_bytes + np->bytes[EXTENT_DROPPING] < deficit_bytes)
+                        note_shortfall(broker, np, deficit_bytes, available_bytes + np->bytes[EXTENT_DROPPING]);
+                else
+                        end_shortfall(np);
+                bytes = pool_next_fill_bytes(np, available_bytes < deficit_bytes ? available_bytes : deficit_bytes);
+                if (bytes == 0 || start_fill(broker, np, bytes) < 0)
+                        return;
+                broker->retry_s = 0; /* pages appear: look soon again */
+        }
+}
+
+void refill_run(struct broker *broker) {
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                if (!np->blocked)
+                        refill_node(broker, np);
+}
+
+void refill_on_retry(int fd, short what, void *userdata) {
+        struct broker *broker = userdata;
+
+        broker->retry_s = broker->retry_s * 2 > RETRY_MAX_S ? RETRY_MAX_S : broker->retry_s * 2;
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                np->paused = false;
+        broker_kick(broker);
+}

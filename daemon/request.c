@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a request means: checked against pools, nodes and limits; its candidates; whose memory it may get. */
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker-internal.h"
+#include "parse.h"
+#include "quota.h"
+#include "request.h"
+#include "topology.h"
+
+uint64_t request_item_bytes(const struct wire_item *item, const struct pool *pool) {
+        uint64_t unit_bytes = pool->extent_bytes != 0 ? pool->extent_bytes : pool->page_size_bytes;
+        uint64_t n_units = item->bytes / unit_bytes + (item->bytes % unit_bytes != 0);
+        uint64_t bytes;
+
+        return __builtin_mul_overflow(n_units, unit_bytes, &bytes) ? 0 : bytes;
+}
+
+static uint64_t wanted_page_size(const struct broker *broker, const struct wire_item *item) {
+        uint64_t default_bytes = topology_default_page_size(broker->topology);
+
+        if (item->page_size_bytes != 0)
+                return item->page_size_bytes;
+        for (size_t i = 0; i < broker->n_pools; i++)
+                if (broker->pools[i]->page_size_bytes == default_bytes)
+                        return default_bytes;
+        return broker->pools[0]->page_size_bytes;
+}
+
+/* How well a pool's extents suit an item, 0 best, negative: not at all. */
+static int pool_fit(const struct broker *broker, const struct wire_item *item, const struct pool *pool) {
+        if (item->pool[0] != 0)
+                return strcmp(item->pool, pool->name) == 0 &&
+                                       (item->page_size_bytes == 0 || item->page_size_bytes == pool->page_size_bytes) ? 0 : -1;
+        if (pool->page_size_bytes != wanted_page_size(broker, item))
+                return -1;
+        if (pool->extent_bytes == item->bytes)
+                return 0;
+        if (pool->extent_bytes == 0)
+                return 1;
+        if (pool->extent_bytes > item->bytes)
+                return 3; /* would waste the rest of an extent */
+        return item->flags & WIRE_ITEM_SEVERAL ? 2 : -1;
+}
+
+struct ranked {
+        struct node_pool *np;
+        int fit, distance;
+};
+
+static int compare_ranked(const void *a, const void *b) {
+        const struct ranked *left = a, *right = b;
+
+        if (left->distance != right->distance)
+                return left->distance < right->distance ? -1 : 1;
+        if (left->fit != right->fit)
+                return left->fit < right->fit ? -1 : 1;
+        /* Any node will do: the one with most in stock. */
+        if (left->np->bytes[EXTENT_READY] != right->np->bytes[EXTENT_READY])
+                return left->np->bytes[EXTENT_READY] > right->np->bytes[EXTENT_READY] ? -1 : 1;
+        return left->np < right->np ? -1 : left->np > right->np;
+}
+
+void request_find_candidates(const struct broker *broker, const struct wire_item *item, struct request_candidates *ret_candidates) {
+        struct ranked ranked[CONFIG_MAX_POOLS * CONFIG_MAX_NODES];
+        size_t n = 0;
+
+        for (size_t p = 0; p < broker->n_pools; p++) {
+                struct pool *pool = broker->pools[p];
+                int fit = pool_fit(broker, item, pool);
+
+                for (size_t i = 0; fit >= 0 && i < pool->n_nodes; i++) {
+                        int node = pool->nodes[i].node, distance = 0;
+
+                        if (item->node_mode == WIRE_NODE_STRICT && node != item->node)
+                                continue;
+                        if (item->node_mode == WIRE_NODE_PREFER && node != item->node)
+                                distance = topology_distance(broker->topology, item->node, node);
+                        ranked[n++] = (struct ranked) {.np = &pool->nodes[i], .fit = fit, .distance = distance};
+                }
+        }
+        if (n > 1)
+                qsort(ranked, n, sizeof(ranked[0]), compare_ranked);
+        for (size_t i = 0; i < n; i++)
+                ret_candidates->node_pools[i] = ranked[i].np;
+        ret_candidates->n = n;
+}
+
+__attribute__((format(printf, 3, 4))) static int say(char ret_text[WIRE_MAX_TEXT_BYTES + 1], int error, const char *fmt, ...) {
+        va_list args;
+
+        va_start(args, fmt);
+        (void) vsnprintf(ret_text, WIRE_MAX_TEXT_BYTES + 1, fmt, args);
+        va_end(args);
+        return error;
+}
+
+/* Why has this item no candidate at all? The first question that says no is the reason. */
+static int explain_no_candidate(const struct broker *broker, const struct wire_item *item, size_t idx, char *ret_text) {
+        struct wire_item wish = *item;
+        struct request_candidates candidates;
+        char page[FORMAT_SIZE_BYTES];
+
+        for (size_t i = 0; item->pool[0] != 0 && i < broker->n_pools; i++)
+                if (strcmp(broker->pools[i]->name, item->pool) == 0 && item->page_size_bytes != 0 &&
+                    item->page_size_bytes != broker->pools[i]->page_size_bytes)
+                        return say(ret_text, -ENOENT, "item %zu: pool \"%s\" has pages of %s, another size was asked for", idx,
+                                   item->pool, format_size(broker->pools[i]->page_size_bytes, page));
+        wish.node_mode = WIRE_NODE_ANY;
+        request_find_candidates(broker, &wish, &candidates);
+        if (candidates.n > 0)
+                return say(ret_text, -ENODEV, "item %zu: no pool that suits has memory on node %d", idx, item->node);
+        if (item->pool[0] != 0)
+                return say(ret_text, -ENOENT, "item %zu: there is no pool \"%s\"; \"hugezeroctl status\" lists them", idx, item->pool);
+        wish.flags |= WIRE_ITEM_SEVERAL;
+        request_find_candidates(broker, &wish, &candidates);
+        if (candidates.n > 0)
+                return say(ret_text, -EINVAL,
+                           "item %zu: the pools of that page size hand out smaller extents only; ask for several", idx);
+        return say(ret_text, -ENOENT, "item %zu: there is no pool with pages of %s; \"hugezeroctl status\" lists the pools", idx,
+                   format_size(wanted_page_size(broker, item), page));
+}
+
+static int check_item(const struct broker *broker, const struct wire_item *item, size_t idx, uint64_t *ret_bytes,
+                      char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
+        struct request_candidates candidates;
+        uint64_t largest_bytes = 0, least_bytes = UINT64_MAX;
+        bool needs_several = false;
+        char asked[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES];
+
+        if (item->node_mode == WIRE_NODE_PREFER && !topology_node_exists(broker->topology, item->node))
+                return say(ret_text, -ENODEV, "item %zu: this machine has no node %d", idx, item->node);
+        if ((item->flags & WIRE_ITEM_REOPENABLE) && broker->config->socket_gid == (gid_t) -1)
+                return say(ret_text, -EOPNOTSUPP, "item %zu: reopenable memory needs SocketGroup= in the daemon's configuration", idx);
+        request_find_candidates(broker, item, &candidates);
+        if (candidates.n == 0)
+                return explain_no_candidate(broker, item, idx, ret_text);
+        for (size_t i = 0; i < candidates.n; i++) {
+                const struct node_pool *np = candidates.node_pools[i];
+                uint64_t bytes = request_item_bytes(item, np->pool);
+
+                if (np->target_bytes > largest_bytes)
+                        largest_bytes = np->target_bytes;
+                if (bytes == 0 || bytes > np->target_bytes)
+                        continue;
+                if (np->pool->extent_bytes != 0 && bytes > np->pool->extent_bytes && !(item->flags & WIRE_ITEM_SEVERAL))
+                        needs_several = true;
+                else if (bytes < least_bytes)
+                        least_bytes = bytes;
+        }
+        if (least_bytes == UINT64_MAX && needs_several)
+                return say(ret_text, -EINVAL, "item %zu: the pool hands out smaller extents only; ask for several", idx);
+        if (least_bytes == UINT64_MAX)
+                return say(ret_text, -ENOSPC, "item %zu: %s asked, but no pool that suits has a target of more than %s on one node",
+                           idx, format_size(item->bytes, asked), format_size(largest_bytes, target));
+        *ret_bytes = least_bytes;
+        return 0;
+}
+
+int request_check(const struct broker *broker, const struct request *request, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
+        uid_t uid = request->identity->uid;
+        uint64_t total_bytes = 0, item_bytes, used_bytes, limit_bytes;
+        char asked[FORMAT_SIZE_BYTES], limit[FORMAT_SIZE_BYTES], used[FORMAT_SIZE_BYTES];
+        int r;
+
+        for (size_t i = 0; i < request->acquire->n_items; i++) {
+                r = check_item(broker, &request->acquire->items[i], i, &item_bytes, ret_text);
+                if (r < 0)
+                        return r;
+                total_bytes += item_bytes; /* cannot overflow: 16 items, each at most a target that fits the machine */
+        }
+        used_bytes = quota_used(broker->quota, uid, QUOTA_BYTES);
+        limit_bytes = quota_limit(broker->quota, uid, QUOTA_BYTES);
+        if (total_bytes > limit_bytes || used_bytes > limit_bytes - total_bytes)
+                return say(ret_text, -EDQUOT, "%s asked, but uid %u holds %s of the %s that MaxBytes= allows it",
+                           format_size(total_bytes, asked), (unsigned) uid, format_size(used_bytes, used),
+                           format_size(limit_bytes, limit));
+        return 0;
+}
+
+int request_recycle_key(const struct config *config, const struct identity *identity, struct service **ret_service) {
+        switch (config->recycle) {
+        case CONFIG_RECYCLE_SAME_SERVICE:
+                *ret_service = identity->service ? service_ref(identity->service) : NULL;
+                return 0;
+        case CONFIG_RECYCLE_SAME_USER:
+                return service_get(identity->uid, "", ret_service);
+        case CONFIG_RECYCLE_TRUSTED:
+                return service_get((uid_t) -1, "", ret_service);
+        case CONFIG_RECYCLE_NEVER:
+                break;
+        }
+        *ret_service = NULL;
+        return 0;
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Memory that comes back. What is known about an extent (events, the flock question, a look at the file) goes into
+ * reclaim_decide(); this file carries out its answers: ask again, grace period, then scrub, renew or drop.
+ */
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "broker-internal.h"
+#include "clock.h"
+#include "identity.h"
+#include "quota.h"
+#include "reclaim.h"
+#include "stock.h"
+
+#define BUSY_RETRY_MS 1       /* chosen: a munmap of the daemon's own mapping is under way, which takes microseconds */
+#define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
+#define PIN_AGAIN_MS 10000    /* chosen: each test of a pinned extent costs a worker 165 ms */
+#define LOG_BURST 10          /* chosen: messages of a kind per minute */
+#define LOG_INTERVAL_S 60
+
+static void ask(struct broker *broker, struct extent *extent);
+static void end_grace(struct broker *broker, struct extent *extent);
+
+static struct broker *broker_of(const struct extent *extent) {
+        return extent->node_pool->pool->broker;
+}
+
+static void on_extent_timer(int fd, short what, void *userdata) {
+        struct extent *extent = userdata;
+        struct broker *broker = broker_of(extent);
+
+        switch (extent->state) {
+        case EXTENT_GRANTED:
+                ask(broker, extent);
+                break;
+        case EXTENT_RETURNED:
+                end_grace(broker, extent);
+                break;
+        case EXTENT_PINNED:
+                returns_drop(broker, extent, /* test_pins= */ true);
+                break;
+        default:
+                break;
+        }
+}
+
+static int set_timer(struct broker *broker, struct extent *extent, uint64_t delay_ms) {
+        if (!extent->timer)
+                extent->timer = evtimer_new(broker->base, on_extent_timer, extent);
+        if (!extent->timer)
+                return -ENOMEM;
+        broker_timer_set(extent->timer, delay_ms);
+        return 0;
+}
+
+static void free_timer(struct extent *extent) {
+        if (extent->timer)
+                event_free(extent->timer);
+        extent->timer = NULL;
+}
+
+/* Dropping */
+
+static void drop_done(void *userdata, struct extent *extent, int r) {
+        struct broker *broker = userdata;
+
+        if (broker->stopping)
+                return;
+        if (r == -EBUSY) {
+                pool_move(extent, EXTENT_PINNED);
+                /* Without a timer the sweep asks again. */
+                (void) set_timer(broker, extent, extent->n_asked++ == 0 ? PIN_FIRST_MS : PIN_AGAIN_MS);
+                return;
+        }
+        grant_forget_extent(extent);
+        free_timer(extent);
+        pool_remove(extent);
+        broker_kick(broker);
+}
+
+void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) {
+        stock_forget(broker->stock, extent);
+        if (extent->timer)
+                (void) event_del(extent->timer);
+        if (extent->state != EXTENT_PINNED)
+                extent->n_asked = 0;
+        pool_move(extent, EXTENT_DROPPING);
+        if (stock_drop(broker->stock, extent, test_pins, JOB_SCRUB, drop_done, broker) < 0) {
+                /* No memory for a job: here and now, which blocks the loop for a moment, but loses no page. */
+                extent_file_done(&extent->file);
+                drop_done(broker, extent, 0);
+        }
+}
+
+static bool process_exists(pid_t pid) {
+        return pid > 0 && (kill(pid, 0) >= 0 || errno == EPERM);
+}
+
+/* Somebody opened it by himself. No question tells when he lets go, so the charge stays as long as the asker's process. */
+static void let_charge_linger(struct broker *broker, struct extent *extent) {
+        struct grant *grant = extent->grant;
+        struct lingering_charge *charge;
+
+        if (!grant || !process_exists(grant->pid))
+                return;
+        charge = calloc(1, sizeof(*charge));
+        if (!charge)
+                return;
+        charge->uid = grant->uid;
+        charge->pid = grant->pid;
+        charge->bytes = extent->bytes;
+        grant_forget_extent(extent);
+        if (quota_charge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes) < 0) {
+                free(charge);
+                return;
+        }
+        TAILQ_INSERT_TAIL(&broker->lingering, charge, link);
+}
+
+static void end_lingering(struct broker *broker, bool all) {
+        for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
+                next = TAILQ_NEXT(charge, link);
+                if (!all && process_exists(charge->pid))
+                        continue;
+                TAILQ_REMOVE(&broker->lingering, charge, link);
+                quota_uncharge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes);
+                free(charge);
+        }
+}
+
+static void drop_doubtful(struct broker *broker, struct extent *extent) {
+        /* A reopenable grant is reopened as a matter of course. */
+        if (!extent->reopenable || !extent->foreign_open) {
+                broker->n_doubts++;
+                if (extent->grant && log_limit_pass(&broker->doubt_limit, LOG_BURST, LOG_INTERVAL_S))
+                        log_notice("memory of grant %lu (uid %u) goes back to the kernel, not into the pool: %s",
+                                   (unsigned long) extent->grant->id, (unsigned) extent->grant->uid,
+                                   extent->foreign_open ? "somebody opened it by himself" :
+                                   extent->doubt        ? "events about it were lost" :
+                                   !extent->close_event ? "its holder unlocked it" :
+                                                          "its holder sealed or grew it");
+        }
+        if (extent->foreign_open)
+                let_charge_linger(broker, extent);
+        returns_drop(broker, extent, /* test_pins= */ false);
+}
+
+/* After the grace period */
+
+static void renew(struct broker *broker, struct extent *extent) {
+        pool_move(extent, EXTENT_RENEWING);
+        broker_kick(broker);
+}
+
+static void keep_timer(struct broker *broker) {
+        if (!evtimer_pending(broker->affinity_timer, NULL))
+                broker_timer_set(broker->affinity_timer, broker->config->affinity_timeout_ms);
+}
+
+static void scrub_done(void *userdata, struct extent *extent, int r) {
+        struct broker *broker = userdata;
+
+        if (broker->stopping)
+                return;
+        if (r < 0 || extent->foreign_open) {
+                if (r != -ENOSPC && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
+                        log_notice("a returned extent of pool %s on node %d is dropped instead of kept: %s",
+                                   extent->node_pool->pool->name, extent->node_pool->node,
+                                   r == -EXDEV ? "its holder moved, sealed or grew it" : "it could not be cleared");
+                returns_drop(broker, extent, /* test_pins= */ false);
+                return;
+        }
+        broker->scrubbed_bytes_total += extent->bytes;
+        r = stock_make_ready(broker->stock, extent);
+        if (r < 0)
+                returns_drop(broker, extent, /* test_pins= */ true);
+        else
+                keep_timer(broker);
+        broker_kick(broker);
+}
+
+static bool may_keep(const struct broker *broker, const struct extent *extent) {
+        return broker->config->recycle != CONFIG_RECYCLE_NEVER && broker->config->affinity_timeout_ms > 0 && extent->service &&
+               service_exists(extent->service);
+}
+
+static void end_grace(struct broker *broker, struct extent *extent) {
+        if (extent->foreign_open || extent->doubt) {
+                drop_doubtful(broker, extent);
+                return;
+        }
+        if (!may_keep(broker, extent)) {
+                renew(broker, extent);
+                return;
+        }
+        grant_forget_extent(extent);
+        pool_move(extent, EXTENT_SCRUBBING);
+        if (stock_scrub(broker->stock, extent, scrub_done, broker) < 0)
+                returns_drop(broker, extent, /* test_pins= */ true);
+}
+
+static void begin_grace(struct broker *broker, struct extent *extent) {
+        service_unref(extent->service);
+        extent->service = extent->grant->service ? service_ref(extent->grant->service) : NULL;
+        extent->returned_ms = clock_ms();
+        pool_move(extent, EXTENT_RETURNED);
+        if (set_timer(broker, extent, broker->config->release_grace_ms) < 0)
+                returns_drop(broker, extent, /* test_pins= */ true);
+}
+
+/* Asking */
+
+static bool is_suspect(const struct extent *extent) {
+        struct extent_check check;
+
+        if (extent_file_check(&extent->file, &check) < 0)
+                return true;
+        return check.foreign_seal || check.size_bytes > extent->bytes || check.present_bytes > extent->bytes;
+}
+
+static void ask(struct broker *broker, struct extent *extent) {
+        int held = extent_file_is_held(&extent->file);
+        struct reclaim_facts facts = {
+                .close_event = extent->close_event,
+                .foreign_open = extent->foreign_open,
+                .held = held > 0,
+                .doubt = extent->doubt || held < 0 || (held == 0 && is_suspect(extent)),
+        };
+        enum reclaim_action action = reclaim_decide(&facts);
+
+        if (action == RECLAIM_KEEP)
+                return;
+        if (action == RECLAIM_ASK_AGAIN) {
+                /* Without memory for a timer the sweep asks again. */
+                (void) set_timer(broker, extent, reclaim_ask_delay_ms(extent->n_asked++));
+                return;
+        }
+        if (extent->work) {
+                (void) set_timer(broker, extent, BUSY_RETRY_MS);
+                return;
+        }
+        if (action == RECLAIM_FREE)
+                begin_grace(broker, extent);
+        else
+                drop_doubtful(broker, extent);
+}
+
+void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t end) {
+        /* A client that closes and then releases has its close events in the queue already: those first. */
+        reclaim_drain(broker->reclaim);
+        for (uint32_t i = first; i < end; i++) {
+                struct grant *grant = grant_find(broker, grant_id);
+                struct extent *extent = grant ? grant->extents[i].extent : NULL;
+
+                if (extent && extent->state == EXTENT_GRANTED)
+                        ask(broker, extent);
+        }
+}
+
+void returns_on_event(void *context, bool opened) {
+        struct extent *extent = context;
+        struct broker *broker = broker_of(extent);
+
+        if (opened) {
+                extent->foreign_open = true;
+                if (extent->state == EXTENT_READY) { /* root can open the daemon's own descriptors: that memory has a holder now */
+                        pool_move(extent, EXTENT_CLAIMED);
+                        drop_doubtful(broker, extent);
+                }
+        } else if (extent->state == EXTENT_GRANTED) {
+                extent->close_event = true;
+                extent->n_asked = 0;
+                ask(broker, extent);
+        }
+}
+
+static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
+        struct extent *extent, *next;
+
+        for (extent = TAILQ_FIRST(&np->extents[EXTENT_GRANTED]); extent; extent = next) {
+                next = TAILQ_NEXT(extent, link);
+                if (doubt) {
+                        extent->doubt = true;
+                        extent->close_event = false;
+                }
+                ask(broker, extent);
+        }
+}
+
+void returns_on_overflow(void *userdata) {
+        struct broker *broker = userdata;
+
+        log_warning("events about granted memory were lost (the inotify queue overflowed): it will go back to the kernel when "
+                    "it is returned; raise fs.inotify.max_queued_events if this happens again");
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                ask_all(broker, np, /* doubt= */ true);
+}
+
+/* Memory that is kept for a service for too long, or for one that is gone, is renewed so that it can serve anybody. */
+static uint64_t expire_shelf(struct broker *broker, struct shelf *shelf, uint64_t now_ms) {
+        uint64_t next_ms = UINT64_MAX;
+        bool exists = service_exists(shelf->service);
+        struct extent *extent, *next;
+
+        for (extent = TAILQ_FIRST(&shelf->extents); extent; extent = next) {
+                uint64_t due_ms = extent->returned_ms + broker->config->affinity_timeout_ms;
+
+                next = TAILQ_NEXT(extent, link);
+                if (!exists || due_ms <= now_ms)
+                        renew(broker, extent);
+                else if (due_ms - now_ms < next_ms)
+                        next_ms = due_ms - now_ms;
+        }
+        return next_ms;
+}
+
+void returns_on_affinity(int fd, short what, void *userdata) {
+        struct broker *broker = userdata;
+        uint64_t now_ms = clock_ms(), next_ms = UINT64_MAX;
+
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                struct shelf *shelf;
+
+                TAILQ_FOREACH(shelf, &np->shelves, link) {
+                        uint64_t due_ms = shelf->service ? expire_shelf(broker, shelf, now_ms) : UINT64_MAX;
+
+                        if (due_ms < next_ms)
+                                next_ms = due_ms;
+                }
+        }
+        if (next_ms != UINT64_MAX)
+                broker_timer_set(broker->affinity_timer, next_ms);
+}
+
+void returns_on_sweep(int fd, short what, void *userdata) {
+        struct broker *broker = userdata;
+
+        reclaim_collect_in_flight();
+        reclaim_drain(broker->reclaim);
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                ask_all(broker, np, /* doubt= */ false);
+                pool_drop_empty_shelves(np);
+        }
+        returns_on_affinity(-1, 0, broker);
+        end_lingering(broker, /* all= */ false);
+        broker_timer_set(broker->sweep_timer, broker->config->sweep_interval_ms);
+}
+
+uint8_t returns_wire_state(const struct extent *extent) {
+        switch (extent->state) {
+        case EXTENT_CLAIMED:
+        case EXTENT_GRANTED:
+                return extent->close_event ? WIRE_EXTENT_RETURNING : WIRE_EXTENT_HELD;
+        case EXTENT_PINNED:
+                return WIRE_EXTENT_PINNED;
+        default:
+                return WIRE_EXTENT_RETURNING;
+        }
+}
+
+static void dispose(struct broker *broker, struct extent *extent) {
+        stock_forget(broker->stock, extent);
+        grant_forget_extent(extent);
+        free_timer(extent);
+        extent_file_done(&extent->file);
+        pool_remove(extent);
+}
+
+void returns_free_all(struct broker *broker) {
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                struct extent *extent;
+                struct shelf *shelf;
+
+                for (int state = 0; state < _EXTENT_STATE_MAX; state++)
+                        while ((extent = TAILQ_FIRST(&np->extents[state])))
+                                dispose(broker, extent);
+                TAILQ_FOREACH(shelf, &np->shelves, link)
+                        while ((extent = TAILQ_FIRST(&shelf->extents)))
+                                dispose(broker, extent);
+        }
+        end_lingering(broker, /* all= */ true);
+}
