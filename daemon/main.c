@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hugezerod: options, order of start-up, exit code. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "config-build.h"
+#include "config.h"
+#include "log.h"
+#include "manager.h"
+#include "topology.h"
+
+static const char *arg_config_path;
+static const char *arg_socket_path;
+static const char *arg_pool_specs[CONFIG_MAX_POOLS];
+static size_t arg_n_pool_specs;
+static bool arg_check_config;
+
+static void print_help(void) {
+        printf("Usage: hugezerod [OPTION...]\n"
+               "Keep hugetlb pages zeroed, allocated and placed, and hand them to clients.\n"
+               "\n"
+               "  --config FILE     read FILE instead of %s\n"
+               "  --socket PATH     listen on PATH, an absolute path\n"
+               "  --pool SPEC       a pool, PAGE:EXTENT:TARGET[@NODES], for example 2M:auto:4G\n"
+               "                    or 2M:1G:50%%@0,1; TARGET is per node. Replaces all pools\n"
+               "                    of the configuration; may be given several times\n"
+               "  --check-config    say whether the configuration is valid, and exit\n"
+               "  --help            show this text, and exit\n"
+               "  --version         show the version, and exit\n"
+               "\n"
+               "See hugezerod(8) and hugezerod.conf(5).\n",
+               HUGEZERO_CONFIG_PATH);
+}
+
+/* Returns 1 to go on, 0 when done, negative when the command line is wrong. */
+static int parse_arguments(int argc, char **argv) {
+        enum { ARG_CONFIG = 256, ARG_SOCKET, ARG_POOL, ARG_CHECK_CONFIG, ARG_HELP, ARG_VERSION };
+        static const struct option options[] = {
+                {"config", required_argument, NULL, ARG_CONFIG},
+                {"socket", required_argument, NULL, ARG_SOCKET},
+                {"pool", required_argument, NULL, ARG_POOL},
+                {"check-config", no_argument, NULL, ARG_CHECK_CONFIG},
+                {"help", no_argument, NULL, ARG_HELP},
+                {"version", no_argument, NULL, ARG_VERSION},
+                {},
+        };
+        int option;
+
+        while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0)
+                switch (option) {
+                case ARG_CONFIG:
+                        arg_config_path = optarg;
+                        break;
+                case ARG_SOCKET:
+                        arg_socket_path = optarg;
+                        break;
+                case ARG_POOL:
+                        if (arg_n_pool_specs == CONFIG_MAX_POOLS) {
+                                fprintf(stderr, "hugezerod: --pool %s: at most %d pools\n", optarg, CONFIG_MAX_POOLS);
+                                return -EINVAL;
+                        }
+                        arg_pool_specs[arg_n_pool_specs++] = optarg;
+                        break;
+                case ARG_CHECK_CONFIG:
+                        arg_check_config = true;
+                        break;
+                case ARG_HELP:
+                        print_help();
+                        return 0;
+                case ARG_VERSION:
+                        printf("hugezerod %s\n", HUGEZERO_VERSION);
+                        return 0;
+                default:
+                        return -EINVAL; /* getopt has said what is wrong */
+                }
+        if (optind < argc) {
+                fprintf(stderr, "hugezerod: %s: no arguments are expected besides options; see --help\n", argv[optind]);
+                return -EINVAL;
+        }
+        return 1;
+}
+
+/* Clients' data must not reach a core dump: dumps are switched off, and shared hugetlb mappings kept out for those who switch them on again. */
+static void protect_memory(void) {
+#ifndef __SANITIZE_ADDRESS__ /* the leak checker attaches to its own process */
+        (void) prctl(PR_SET_DUMPABLE, 0);
+#endif
+        _cleanup_close_ int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+
+        if (fd >= 0)
+                (void) !write(fd, "0x11", 4); /* anonymous private memory and ELF headers only; core(5) */
+}
+
+/* Every extent costs a descriptor, every grant on its way another one. */
+static void raise_file_limit(void) {
+        struct rlimit limit;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) >= 0 && limit.rlim_cur < limit.rlim_max) {
+                limit.rlim_cur = limit.rlim_max;
+                (void) setrlimit(RLIMIT_NOFILE, &limit);
+        }
+}
+
+static int take_activated_socket(int *ret_fd) {
+        int n_fds = sd_listen_fds(/* unset_environment= */ 1);
+
+        if (n_fds > 1) {
+                log_error("systemd passed %d sockets, one is expected", n_fds);
+                return -EINVAL;
+        }
+        *ret_fd = n_fds == 1 ? SD_LISTEN_FDS_START : -EBADF;
+        return n_fds < 0 ? n_fds : 0;
+}
+
+static int run(const struct topology *topology, const struct config *config) {
+        struct manager *manager;
+        int listen_fd, r;
+
+        raise_file_limit();
+        protect_memory();
+        r = take_activated_socket(&listen_fd);
+        if (r < 0)
+                return r;
+        r = manager_new(topology, config, listen_fd, &manager);
+        if (r < 0)
+                return r;
+        r = manager_run(manager);
+        manager_free(manager);
+        return r;
+}
+
+int main(int argc, char **argv) {
+        struct config_args args = {.pool_specs = arg_pool_specs};
+        char error[CONFIG_TEXT_BYTES];
+        struct topology *topology;
+        struct config *config;
+        int r;
+
+        r = parse_arguments(argc, argv);
+        if (r <= 0)
+                return r < 0 ? 2 : EXIT_SUCCESS;
+        log_open(LOG_INFO);
+        r = topology_new("/sys", &topology);
+        if (r < 0) {
+                log_error("reading the machine's nodes and page sizes from /sys failed: %s", strerror(-r));
+                return EXIT_FAILURE;
+        }
+        args.config_path = arg_config_path;
+        args.socket_path = arg_socket_path;
+        args.n_pool_specs = arg_n_pool_specs;
+        config = malloc(sizeof(*config));
+        r = config ? config_load(&args, topology, config, error) : -ENOMEM;
+        if (r < 0)
+                log_error("%s", r == -ENOMEM ? "out of memory" : error);
+        else if (arg_check_config)
+                printf("The configuration is valid.\n");
+        else {
+                log_open(config->log_level);
+                r = run(topology, config);
+        }
+        free(config);
+        topology_free(topology);
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

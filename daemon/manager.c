@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Owns the event base and every module, brings them up in order and down in the opposite one. */
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+
+#include "broker-internal.h"
+#include "config-build.h"
+#include "config.h"
+#include "log.h"
+#include "manager.h"
+#include "parse.h"
+#include "quota.h"
+#include "reclaim.h"
+#include "server.h"
+#include "stock.h"
+#include "topology.h"
+#include "worker.h"
+
+struct manager {
+        const struct config *config;
+        struct event_base *base;
+        struct event *on_sigterm, *on_sigint;
+        struct worker_pool *closer;
+        struct quota *quota;
+        struct reclaim *reclaim;
+        struct stock *stock;
+        struct broker *broker;
+        struct server *server;
+};
+
+static void on_overflow(void *userdata) {
+        struct manager *manager = userdata;
+
+        if (manager->broker)
+                returns_on_overflow(manager->broker);
+}
+
+static void on_stop_signal(int fd, short what, void *userdata) {
+        struct manager *manager = userdata;
+
+        (void) sd_notify(/* unset_environment= */ 0, "STOPPING=1");
+        (void) event_base_loopbreak(manager->base);
+}
+
+static int handle_signals(struct manager *manager) {
+        /* SIGIO: a holder of a lease on memory we open could send it. SIGPIPE: a client's hang-up is an errno here. */
+        (void) signal(SIGIO, SIG_IGN);
+        (void) signal(SIGPIPE, SIG_IGN);
+        manager->on_sigterm = evsignal_new(manager->base, SIGTERM, on_stop_signal, manager);
+        manager->on_sigint = evsignal_new(manager->base, SIGINT, on_stop_signal, manager);
+        if (!manager->on_sigterm || !manager->on_sigint || evsignal_add(manager->on_sigterm, NULL) < 0 ||
+            evsignal_add(manager->on_sigint, NULL) < 0)
+                return -ENOMEM;
+        return 0;
+}
+
+static void log_start(const struct config *config) {
+        char page[FORMAT_SIZE_BYTES], extent[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES];
+
+        log_info("hugezerod %s serves on %s", HUGEZERO_VERSION, config->socket_path);
+        if (config->pools_are_default)
+                log_notice("no pool is configured: half of each node's free pages of the default size make the pool \"%s\"",
+                           config->pools[0].name);
+        for (size_t i = 0; i < config->n_pools; i++)
+                for (size_t k = 0; k < config->pools[i].n_nodes; k++)
+                        log_info("pool %s, node %d: %s of %s pages, extents %s", config->pools[i].name,
+                                 config->pools[i].nodes[k].node, format_size(config->pools[i].nodes[k].target_bytes, target),
+                                 format_size(config->pools[i].page_size_bytes, page),
+                                 config->pools[i].extent_bytes == 0 ? "auto" : format_size(config->pools[i].extent_bytes, extent));
+}
+
+static int build(struct manager *manager, const struct topology *topology, int listen_fd, const char **ret_what) {
+        int r;
+
+        *ret_what = "setting up the event loop";
+        manager->base = event_base_new();
+        if (!manager->base)
+                return -ENOMEM;
+        r = handle_signals(manager);
+        if (r < 0)
+                return r;
+        *ret_what = "starting the worker threads";
+        r = worker_pool_new(manager->base, topology, /* node= */ -1, /* n_threads= */ 1, &manager->closer);
+        if (r < 0)
+                return r;
+        r = quota_new(manager->config, &manager->quota);
+        if (r < 0)
+                return r;
+        *ret_what = "setting up inotify (see fs.inotify.max_user_instances)";
+        r = reclaim_new(manager->base, returns_on_event, on_overflow, manager, &manager->reclaim);
+        if (r < 0)
+                return r;
+        *ret_what = "starting the worker threads of the nodes";
+        r = stock_new(manager->base, manager->config, topology, manager->reclaim, &manager->stock);
+        if (r < 0)
+                return r;
+        *ret_what = "setting up the pools";
+        r = broker_new(manager->base, manager->config, topology, manager->quota, manager->reclaim, manager->stock, &manager->broker);
+        if (r < 0)
+                return r;
+        *ret_what = "listening";
+        return server_new(manager->base, manager->config, listen_fd, manager->broker, manager->quota, manager->closer,
+                          &manager->server);
+}
+
+int manager_new(const struct topology *topology, const struct config *config, int listen_fd, struct manager **ret_manager) {
+        struct manager *manager = calloc(1, sizeof(*manager));
+        const char *what = "";
+        int r = -ENOMEM;
+
+        if (manager) {
+                manager->config = config;
+                r = build(manager, topology, listen_fd, &what);
+        }
+        if (r < 0) {
+                log_error("%s on %s failed: %s", what, config->socket_path, strerror(-r));
+                manager_free(manager);
+                return r;
+        }
+        log_start(config);
+        *ret_manager = manager;
+        return 0;
+}
+
+int manager_run(struct manager *manager) {
+        int r;
+
+        /* Ready means able to serve: the pools fill meanwhile, and what is missing can be waited for. */
+        (void) sd_notify(/* unset_environment= */ 0, "READY=1");
+        r = event_base_dispatch(manager->base);
+        log_info("stopping after %lu grants", (unsigned long) manager->broker->n_granted_total);
+        return r < 0 ? -EIO : 0;
+}
+
+struct manager *manager_free(struct manager *manager) {
+        if (!manager)
+                return NULL;
+        if (manager->broker)
+                broker_stop(manager->broker);
+        manager->server = server_free(manager->server);
+        if (manager->stock)
+                stock_stop(manager->stock);
+        manager->broker = broker_free(manager->broker);
+        stock_free(manager->stock);
+        reclaim_free(manager->reclaim);
+        quota_free(manager->quota);
+        worker_pool_free(manager->closer);
+        if (manager->on_sigterm)
+                event_free(manager->on_sigterm);
+        if (manager->on_sigint)
+                event_free(manager->on_sigint);
+        if (manager->base)
+                event_base_free(manager->base);
+        free(manager);
+        return NULL;
+}
