@@ -31,15 +31,10 @@ struct ini_reader {
         char *error; /* CONFIG_TEXT_BYTES */
 };
 
-/* Copies for an error message: no control characters, at most @size - 1 bytes; of what is too long the end becomes "...". */
-static const char *printable(const char *text, char *buffer, size_t size) {
-        size_t n = 0;
-
-        for (; text[n] && n + 1 < size; n++)
-                buffer[n] = iscntrl((unsigned char) text[n]) ? '?' : text[n];
-        if (text[n])
-                memcpy(buffer + n - 3, "...", 3);
-        buffer[n] = 0;
+/* Copies for an error message, at most @size - 1 bytes; of what is too long the end becomes "...". */
+static const char *shorten(const char *text, char *buffer, size_t size) {
+        if ((size_t) snprintf(buffer, size, "%s", text) >= size)
+                (void) strcpy(buffer + size - 4, "...");
         return buffer;
 }
 
@@ -64,7 +59,7 @@ int config_fail(char ret_error[CONFIG_TEXT_BYTES], const struct config_origin *o
         va_list ap;
 
         ret_error[0] = 0;
-        append(ret_error, "%s:", printable(origin->file, file, sizeof(file)));
+        append(ret_error, "%s:", shorten(origin->file, file, sizeof(file)));
         if (origin->line > 0)
                 append(ret_error, "%u:", origin->line);
         if (section)
@@ -72,11 +67,14 @@ int config_fail(char ret_error[CONFIG_TEXT_BYTES], const struct config_origin *o
         if (key)
                 append(ret_error, " %s=:", key);
         if (value)
-                append(ret_error, " value \"%s\":", printable(value, shown, sizeof(shown)));
+                append(ret_error, " value \"%s\":", shorten(value, shown, sizeof(shown)));
         append(ret_error, " ");
         va_start(ap, fmt);
         append_v(ret_error, fmt, ap);
         va_end(ap);
+        for (char *p = ret_error; *p; p++)
+                if (iscntrl((unsigned char) *p)) /* of an option; files with such characters are refused */
+                        *p = '?';
         return -EINVAL;
 }
 
