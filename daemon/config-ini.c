@@ -152,29 +152,32 @@ static bool has_inline_comment(const char *value) {
 /* The form of a "Key=value" line; its content is looked at when inih hands it to handle_key(). */
 static int check_key(struct ini_reader *reader, const char *line) {
         const char *equals = strchr(line, '='), *p = line;
-        char key[32]; /* bytes, chosen: longer than any key */
+        const char *section = reader->section[0] ? reader->section : NULL;
+        char key[32], shown[48]; /* bytes, chosen: longer than any key; enough to find the line */
 
-        if (!reader->section[0])
-                return config_fail(reader->error, &reader->origin, NULL, NULL, NULL,
-                                   "a key before any section; begin with a line like [Daemon]");
         while (isalnum((unsigned char) *p))
                 p++;
         (void) snprintf(key, sizeof(key), "%.*s", (int) (p - line), line);
         while (isblank((unsigned char) *p))
                 p++;
         if (!equals)
-                return config_fail(reader->error, &reader->origin, reader->section, NULL, NULL,
-                                   "the line has no \"=\"; write Key=value, or put # before a remark");
+                return config_fail(reader->error, &reader->origin, section, NULL, NULL,
+                                   "\"%s\" has no \"=\"; write Key=value, or put # before a remark",
+                                   shorten(line, shown, sizeof(shown)));
         if (!key[0] || p != equals)
-                return config_fail(reader->error, &reader->origin, reader->section, NULL, NULL,
-                                   "what is before \"=\" is no key; keys have letters and digits only");
+                return config_fail(reader->error, &reader->origin, section, NULL, NULL,
+                                   "\"%s\" has no key before \"=\"; keys have letters and digits only",
+                                   shorten(line, shown, sizeof(shown)));
+        if (!section)
+                return config_fail(reader->error, &reader->origin, NULL, key, NULL,
+                                   "before any section; begin with a line like [Daemon]");
         for (p = equals + 1; isspace((unsigned char) *p);)
                 p++;
         if (!*p)
-                return config_fail(reader->error, &reader->origin, reader->section, key, NULL,
+                return config_fail(reader->error, &reader->origin, section, key, NULL,
                                    "no value; give one, or remove the line to keep the default");
         if (has_inline_comment(equals + 1))
-                return config_fail(reader->error, &reader->origin, reader->section, key, p,
+                return config_fail(reader->error, &reader->origin, section, key, p,
                                    "a remark behind a value; give it a line of its own");
         return 0;
 }

@@ -269,9 +269,9 @@ static void unknown_names_are_refused(void **state) {
 }
 
 static void keys_need_a_section_and_a_value(void **state) {
-        fails("LogLevel=info\n", ":1: a key before any section; begin with a line like [Daemon]");
+        fails("LogLevel=info\n", ":1: LogLevel=: before any section; begin with a line like [Daemon]");
         fails("[Daemon]\nLogLevel=\n", ":2: [Daemon] LogLevel=: no value; give one, or remove the line to keep the default");
-        fails("[Daemon]\nLogLevel\n", ":2: [Daemon] the line has no \"=\"; write Key=value, or put # before a remark");
+        fails("[Daemon]\nLogLevel\n", ":2: [Daemon] \"LogLevel\" has no \"=\"; write Key=value, or put # before a remark");
 }
 
 static void nothing_is_written_twice_in_a_file(void **state) {
