@@ -19,12 +19,13 @@
 #define HARM_BYTES ((size_t) 128 << 20)     /* chosen: a single extent shows nothing, this does (measured) */
 #define MAX_L2_BYTES ((size_t) 4 << 20)     /* chosen: walking it cold takes 5 ms */
 #define DEFAULT_L2_BYTES ((size_t) 1 << 20) /* chosen: where neither the C library nor the CPU tell */
-#define SPEED_BUDGET_NS UINT64_C(150000000) /* half of the budget; harm takes what is left */
-#define N_SPEED_ROUNDS 5                    /* chosen */
-#define N_FULL_ROUNDS 2                     /* chosen: after so many hopeless methods are left out */
-#define N_HARM_ROUNDS 3                     /* chosen */
-#define HOPELESS 0.5                        /* chosen: below this share of the best a method is not measured again */
 #define NS_PER_MS UINT64_C(1000000)
+#define SPEED_BUDGET_NS (150 * NS_PER_MS)                                      /* half of the budget; harm takes what is left */
+#define HARM_BUDGET_NS (CLEAR_CALIBRATE_BUDGET_MS * NS_PER_MS - 5 * NS_PER_MS) /* less what clearing up takes at the end */
+#define N_SPEED_ROUNDS 5                                                       /* chosen */
+#define N_FULL_ROUNDS 2 /* chosen: after so many hopeless methods are left out */
+#define N_HARM_ROUNDS 3 /* chosen */
+#define HOPELESS 0.5    /* chosen: below this share of the best a method is not measured again */
 
 /* What one method did with one slice size, in GB/s. */
 struct samples {
@@ -54,6 +55,8 @@ static uint64_t now_ns(void) {
 /* Whether @n_bytes at @gb_per_s (0: not known) end before @budget_ns have passed since the start. */
 static bool fits(const struct probe *probe, uint64_t budget_ns, size_t n_bytes, double gb_per_s) {
         double needed_ns = gb_per_s > 0 ? (double) n_bytes / gb_per_s : 0;
+
+        needed_ns += needed_ns / 4; /* chosen: a quarter of its time is what a run varies by */
 
         return (double) (now_ns() - probe->start_ns) + needed_ns < (double) budget_ns;
 }
@@ -219,7 +222,7 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         uint64_t took_ns;
         int r;
 
-        if (!fits(probe, CLEAR_CALIBRATE_BUDGET_MS * NS_PER_MS - 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
+        if (!fits(probe, HARM_BUDGET_NS - 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
                 return 0;
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
