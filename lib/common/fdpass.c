@@ -10,7 +10,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -84,7 +83,7 @@ static size_t collect_fds(struct msghdr *msg, int *ret_fds, size_t max_fds) {
         return n_fds;
 }
 
-ssize_t fdpass_receive_untrusted(int socket_fd, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS], size_t *ret_n_fds) {
+static ssize_t receive(int socket_fd, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS], size_t *ret_n_fds) {
         struct iovec iov = {.iov_base = buffer, .iov_len = buffer_bytes};
         union control control;
         struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
@@ -109,7 +108,7 @@ ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *re
         int fds[WIRE_MAX_FDS];
         size_t n_fds;
 
-        ssize_t n = fdpass_receive_untrusted(socket_fd, buffer, buffer_bytes, fds, &n_fds);
+        ssize_t n = receive(socket_fd, buffer, buffer_bytes, fds, &n_fds);
         if (n > 0 && n_fds > max_fds)
                 n = -EBADMSG;
         if (n <= 0) { /* an empty packet may have come with descriptors */
@@ -135,4 +134,45 @@ int fdpass_refuse_incoming(int socket_fd) {
 #else
         return -EOPNOTSUPP;
 #endif
+}
+
+bool fdpass_may_arrive(int socket_fd) {
+#ifdef SO_PASSRIGHTS
+        int on = 1;
+        socklen_t length = sizeof(on);
+
+        return getsockopt(socket_fd, SOL_SOCKET, SO_PASSRIGHTS, &on, &length) < 0 || on;
+#else
+        return true;
+#endif
+}
+
+/* Looks at the next packet with no room for control data: MSG_CTRUNC then says that it has some. */
+static ssize_t peek(int socket_fd, int *ret_flags) {
+        char byte;
+        struct iovec iov = {.iov_base = &byte, .iov_len = sizeof(byte)};
+        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+        ssize_t n;
+
+        do
+                n = recvmsg(socket_fd, &msg, MSG_PEEK | MSG_DONTWAIT);
+        while (n < 0 && errno == EINTR);
+        *ret_flags = msg.msg_flags;
+        return n;
+}
+
+bool fdpass_next_has_fds(int socket_fd) {
+        int flags;
+
+        return peek(socket_fd, &flags) >= 0 && (flags & MSG_CTRUNC);
+}
+
+bool fdpass_is_drained(int socket_fd) {
+        int flags, on = 1;
+
+        /* With credentials asked for every packet has control data; the end of the stream, also of length 0, has none. */
+        if (setsockopt(socket_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0)
+                return false;
+        ssize_t n = peek(socket_fd, &flags);
+        return n < 0 || (n == 0 && !(flags & MSG_CTRUNC));
 }

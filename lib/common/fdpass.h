@@ -2,6 +2,7 @@
 /* Packets with file descriptors. fdpass.c is the only file that touches control messages. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -26,14 +27,17 @@ int fdpass_send(int socket_fd, const void *buffer, size_t n_bytes, const int *fd
 ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
 
 /*
- * fdpass_receive_untrusted - the same for a peer that may send descriptors whose closing blocks (a lingering socket, FUSE)
- * Hands over all that came and closes none: @ret_fds and *@ret_n_fds are set and owned by the caller on success, on failure and
- * at end of stream alike. Close them on a thread that may block.
- */
-ssize_t fdpass_receive_untrusted(int socket_fd, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS], size_t *ret_n_fds);
-
-/*
  * fdpass_refuse_incoming - ask the kernel to refuse descriptors sent to this socket (SO_PASSRIGHTS=0, Linux 6.16)
  * Accepted sockets inherit it from the listener. Returns 0, or -EOPNOTSUPP where the kernel does not have it.
  */
 int fdpass_refuse_incoming(int socket_fd);
+/* Can descriptors be in this accepted socket's queue? False where the kernel has refused them ever since it was connected. */
+bool fdpass_may_arrive(int socket_fd);
+/*
+ * fdpass_next_has_fds - does the next packet carry descriptors?
+ * Takes nothing. Where it is true, both receiving the packet and closing the socket may block for as long as the sender likes
+ * (a socket with SO_LINGER, a FUSE file): leave either to a thread that may block.
+ */
+bool fdpass_next_has_fds(int socket_fd);
+/* Is the queue empty, also of packets without content? After shutdown(SHUT_RD) that stays so. */
+bool fdpass_is_drained(int socket_fd);

@@ -316,41 +316,46 @@ static void other_control_data_is_ignored(void **state) {
         close_all(received, n_fds);
 }
 
-static void what_an_untrusted_peer_sends_is_handed_over_even_on_failure(void **state) {
+static void descriptors_are_seen_without_taking_the_packet(void **state) {
         _cleanup_pair_ struct pair pair = new_pair();
         _cleanup_close_ int file = new_file();
         union raw_control control = {};
         struct msghdr msg = {.msg_control = &control, .msg_controllen = CMSG_SPACE(sizeof(int))};
-        int received[WIRE_MAX_FDS];
-        size_t n_fds = 99;
+        int fds[2];
+        size_t n_fds;
         char buffer[4];
 
-        assert_int_equal(fdpass_receive_untrusted(pair.receiver, buffer, sizeof(buffer), received, &n_fds), -EAGAIN);
-        assert_int_equal(n_fds, 0);
-
-        assert_int_equal(send_copies(pair.sender, "12345", file, 7), 0);
-        assert_int_equal(fdpass_receive_untrusted(pair.receiver, buffer, sizeof(buffer), received, &n_fds), -EMSGSIZE);
-        assert_int_equal(n_fds, 7);
-        close_all(received, n_fds);
-
-        assert_int_equal(send_copies(pair.sender, "1", file, 5), 0);
-        struct rlimit before = limit_fds(2);
-        ssize_t n = fdpass_receive_untrusted(pair.receiver, buffer, sizeof(buffer), received, &n_fds);
-        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-        assert_int_equal(n, -EMFILE);
-        assert_int_equal(n_fds, 2);
-        close_all(received, n_fds);
-
+        assert_true(fdpass_may_arrive(pair.receiver));
+        assert_false(fdpass_next_has_fds(pair.receiver));
+        assert_int_equal(send_copies(pair.sender, "12", file, 0), 0);
+        assert_int_equal(send_copies(pair.sender, "123", file, 2), 0);
         (void) put_block(&msg, CMSG_FIRSTHDR(&msg), SCM_RIGHTS, &file, sizeof(int));
         send_raw(pair.sender, "", 0, msg);
-        assert_int_equal(fdpass_receive_untrusted(pair.receiver, buffer, sizeof(buffer), received, &n_fds), 0);
-        assert_int_equal(n_fds, 1);
-        close_all(received, n_fds);
 
-        assert_int_equal(send_copies(pair.sender, "12", file, 253), 0);
-        assert_int_equal(fdpass_receive_untrusted(pair.receiver, buffer, sizeof(buffer), received, &n_fds), 2);
-        assert_int_equal(n_fds, 253);
-        close_all(received, n_fds);
+        assert_false(fdpass_next_has_fds(pair.receiver));
+        assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), NULL, 0, &n_fds), 2);
+        assert_true(fdpass_next_has_fds(pair.receiver));
+        assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), fds, 2, &n_fds), 3);
+        assert_int_equal(n_fds, 2);
+        close_all(fds, n_fds);
+        assert_true(fdpass_next_has_fds(pair.receiver)); /* the empty packet */
+}
+
+static void an_empty_packet_is_not_a_drained_queue(void **state) {
+        _cleanup_pair_ struct pair pair = new_pair();
+        size_t n_fds;
+        char buffer[4];
+
+        assert_true(fdpass_is_drained(pair.receiver));
+        send_raw(pair.sender, "", 0, (struct msghdr) {});
+        assert_int_equal(send_copies(pair.sender, "12", -1, 0), 0);
+        assert_false(fdpass_is_drained(pair.receiver));
+        assert_int_equal(shutdown(pair.receiver, SHUT_RDWR), 0);
+        assert_false(fdpass_is_drained(pair.receiver));
+        assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), NULL, 0, &n_fds), 0);
+        assert_false(fdpass_is_drained(pair.receiver));
+        assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), NULL, 0, &n_fds), 2);
+        assert_true(fdpass_is_drained(pair.receiver));
 }
 
 static void a_full_queue_is_eagain(void **state) {
@@ -431,6 +436,7 @@ static void descriptors_can_be_refused_where_the_kernel_can(void **state) {
         }
         assert_int_equal(r, 0);
         assert_int_equal(value, 0);
+        assert_false(fdpass_may_arrive(pair.receiver));
         assert_int_equal(send_copies(pair.sender, "x", file, 1), -EPERM);
         assert_int_equal(fdpass_send(pair.sender, "x", 1, NULL, 0), 0);
         assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), received, WIRE_MAX_FDS, &n_fds), 1);
@@ -451,7 +457,8 @@ int main(void) {
                 test_without_fd_leak(end_of_stream),
                 test_without_fd_leak(an_empty_packet_ends_the_stream_and_leaks_nothing),
                 test_without_fd_leak(other_control_data_is_ignored),
-                test_without_fd_leak(what_an_untrusted_peer_sends_is_handed_over_even_on_failure),
+                test_without_fd_leak(descriptors_are_seen_without_taking_the_packet),
+                test_without_fd_leak(an_empty_packet_is_not_a_drained_queue),
                 test_without_fd_leak(a_full_queue_is_eagain),
                 test_without_fd_leak(a_peer_that_is_gone_raises_no_signal),
                 test_without_fd_leak(a_closed_descriptor_cannot_be_sent),
