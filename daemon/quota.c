@@ -7,6 +7,7 @@
 #include "cleanup.h"
 #include "config.h"
 #include "quota.h"
+#include "wire.h"
 
 struct quota_user {
         uid_t uid;
@@ -58,6 +59,9 @@ static uint64_t quota_limit_user(const struct config *config, uid_t uid, enum qu
                 return limit_from_u32(limits->max_connections);
         case QUOTA_WAITING:
                 return limit_from_u32(limits->max_waiting);
+        case QUOTA_FDS_IN_FLIGHT:
+                /* Chosen: who does not read cannot keep the rest from being served. */
+                return config->max_fds_in_flight / 4 > WIRE_MAX_FDS ? config->max_fds_in_flight / 4 : WIRE_MAX_FDS;
         case _QUOTA_KIND_MAX:
                 break;
         }
@@ -71,6 +75,8 @@ static uint64_t quota_limit_all(const struct config *config, enum quota_kind kin
                 return limit_from_u32(config->max_connections);
         case QUOTA_WAITING:
                 return limit_from_u32(config->max_waiting);
+        case QUOTA_FDS_IN_FLIGHT:
+                return config->max_fds_in_flight > WIRE_MAX_FDS ? config->max_fds_in_flight : WIRE_MAX_FDS;
         default:
                 return UINT64_MAX;
         }

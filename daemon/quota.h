@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What each uid has: bytes, grants, connections, waiting requests. Every charge has its uncharge. Loop thread, no system calls. */
+/*
+ * What each uid has: bytes, grants, connections, waiting requests, descriptors in flight. Every charge has its uncharge. Loop
+ * thread, no system calls.
+ */
 #pragma once
 
 #include <stdint.h>
@@ -8,13 +11,20 @@
 struct config;
 struct quota;
 
-enum quota_kind { QUOTA_BYTES, QUOTA_GRANTS, QUOTA_CONNECTIONS, QUOTA_WAITING, _QUOTA_KIND_MAX };
+enum quota_kind {
+        QUOTA_BYTES,
+        QUOTA_GRANTS,
+        QUOTA_CONNECTIONS,
+        QUOTA_WAITING,
+        QUOTA_FDS_IN_FLIGHT, /* sent and unread; a uid may have a quarter of MaxFdsInFlight=, one full message at least */
+        _QUOTA_KIND_MAX
+};
 
 /* @config: borrowed, for the limits; must outlive the quota or be replaced by quota_set_config(). */
 int quota_new(const struct config *config, struct quota **ret_quota);
 struct quota *quota_free(struct quota *quota); /* all charges must be gone: asserted */
 void quota_set_config(struct quota *quota, const struct config *config);
-/* 0; -EDQUOT: the uid's limit; -EUSERS: the limit over all uids (connections, waiting); -ENOMEM. Nothing is charged on failure. */
+/* 0; -EDQUOT: the uid's limit; -EUSERS: the limit over all uids (not bytes, grants); -ENOMEM. Nothing is charged on failure. */
 int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 uint64_t quota_used(const struct quota *quota, uid_t uid, enum quota_kind kind);

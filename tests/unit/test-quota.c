@@ -15,6 +15,7 @@ static struct config *test_config(void) {
         config = (struct config){
                 .max_connections = 5,
                 .max_waiting = UINT32_MAX,
+                .max_fds_in_flight = 2000,
                 .quota = {.max_bytes = 100, .max_grants = 3, .max_connections = 4, .max_waiting = 2},
                 .n_user_quotas = 1,
                 .user_quotas = {{.uid = RICH_UID,
@@ -35,7 +36,7 @@ static struct quota *test_quota(void) {
 
 static void each_kind_has_the_limit_of_the_default_section(void **state) {
         static const uint64_t limits[_QUOTA_KIND_MAX] = {
-                [QUOTA_BYTES] = 100, [QUOTA_GRANTS] = 3, [QUOTA_CONNECTIONS] = 4, [QUOTA_WAITING] = 2};
+                [QUOTA_BYTES] = 100, [QUOTA_GRANTS] = 3, [QUOTA_CONNECTIONS] = 4, [QUOTA_WAITING] = 2, [QUOTA_FDS_IN_FLIGHT] = 500};
         struct quota *quota = test_quota();
 
         for (enum quota_kind kind = 0; kind < _QUOTA_KIND_MAX; kind++) {
@@ -80,6 +81,18 @@ static void connections_have_a_limit_over_all_uids(void **state) {
         quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 3);
         quota_uncharge(quota, UID + 1, QUOTA_CONNECTIONS, 1);
         quota_uncharge(quota, UID + 2, QUOTA_CONNECTIONS, 1);
+        quota_free(quota);
+}
+
+static void one_full_message_always_fits_into_what_may_be_in_flight(void **state) {
+        struct config small = {.max_fds_in_flight = 1};
+        struct quota *quota;
+
+        assert_int_equal(quota_new(&small, &quota), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_FDS_IN_FLIGHT, 253), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_FDS_IN_FLIGHT, 1), -EDQUOT);
+        assert_int_equal(quota_charge(quota, UID + 2, QUOTA_FDS_IN_FLIGHT, 1), -EUSERS);
+        quota_uncharge(quota, UID, QUOTA_FDS_IN_FLIGHT, 253);
         quota_free(quota);
 }
 
@@ -140,6 +153,7 @@ int main(void) {
                 cmocka_unit_test(a_users_section_replaces_the_default),
                 cmocka_unit_test(one_uids_charges_are_not_anothers),
                 cmocka_unit_test(connections_have_a_limit_over_all_uids),
+                cmocka_unit_test(one_full_message_always_fits_into_what_may_be_in_flight),
                 cmocka_unit_test(sums_never_wrap),
                 cmocka_unit_test(failures_and_nothing_leave_no_record),
                 cmocka_unit_test(use_and_limits_can_be_read),
