@@ -148,8 +148,8 @@ struct manager *manager_free(struct manager *manager) {
         manager->broker = broker_free(manager->broker);
         stock_free(manager->stock);
         reclaim_free(manager->reclaim);
+        worker_pool_free(manager->closer); /* what it still had to close was charged */
         quota_free(manager->quota);
-        worker_pool_free(manager->closer);
         if (manager->on_sigterm)
                 event_free(manager->on_sigterm);
         if (manager->on_sigint)

@@ -13,10 +13,13 @@ struct worker_pool;
 
 /*
  * server_new - make or take over the listening socket and begin to accept
- * @config:      borrowed: path, mode, group, limits
- * @listen_fd:   an activated socket (verified: AF_UNIX, SOCK_SEQPACKET, listening), or -EBADF to make one at config->socket_path.
- *               A stale socket file is replaced; one that somebody listens on is -EADDRINUSE; anything else there is -EEXIST.
- * @closer:      one unbound worker that closes descriptors which clients sent (closing may block for seconds)
+ * @config:      borrowed: path, mode, group
+ * @listen_fd:   an activated socket (verified: AF_UNIX, SOCK_SEQPACKET, listening), or -EBADF to make one at
+ * config->socket_path. A stale socket file is replaced; one that somebody listens on is -EADDRINUSE; anything else there is
+ * -EEXIST. Owned by the server on success.
+ * @closer:      one unbound worker that closes connections in which clients left descriptors (closing may block for seconds).
+ *               To be freed after the server and before @quota: connections count until they are closed.
+ * A failure is logged with what to do about it.
  */
 int server_new(struct event_base *base, const struct config *config, int listen_fd, struct broker *broker, struct quota *quota,
                struct worker_pool *closer, struct server **ret_server);

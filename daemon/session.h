@@ -1,33 +1,47 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One client: handshake, requests, replies, hang-up. One reply with fds unread at a time (SIOCOUTQ), bounded input and output.
- * Loop thread only.
+ * One client: handshake, requests, replies, hang-up. Bounded input and output. Loop thread only.
  */
 #pragma once
 
 #include <stdint.h>
 #include <sys/queue.h>
 
-struct server;
-struct session;
+#include "log.h"
+#include "outbox.h"
 
-/* What sessions share; server.c owns it. */
+struct broker;
+struct config;
+struct event_base;
+struct quota;
+struct session;
+struct worker_pool;
+
+#define SESSION_MAX_REQUESTS 16    /* chosen: C_ACQUIREs of one connection that are not answered completely */
+#define SESSION_HANDSHAKE_MS 10000 /* chosen: from connecting to C_HELLO */
+
+/* What sessions share. */
 struct session_context {
         struct event_base *base;
-        const struct config *config;
         struct broker *broker;
         struct quota *quota;
         struct worker_pool *closer;
-        struct server *server;
-        uint32_t n_fds_in_flight; /* sent and not yet read, all sessions */
+        /* A session is over: free it. Called from the loop, never from inside session_new(). */
+        void (*ended)(struct session_context *context, struct session *session);
+        uint64_t handshake_ms;
+        struct outbox_group outboxes;
+        TAILQ_HEAD(session_list, session) sessions;
+        uint32_t n_sessions;
+        struct log_limit breach_limit, refused_limit, refs_limit;
 };
 
-/* @fd: accepted, non-blocking; owned by the session from here on, also on failure. */
+int session_context_init(struct session_context *context, struct event_base *base, struct broker *broker, struct quota *quota,
+                         struct worker_pool *closer, void (*ended)(struct session_context *context, struct session *session));
+void session_context_done(struct session_context *context); /* all sessions must be gone */
+
+/* @fd: accepted, non-blocking; owned by the session from here on, also on failure, when the client has been told the reason. */
 int session_new(struct session_context *context, int fd, struct session **ret_session);
+/* Cancels, abandons and closes whatever the client still has here. */
 struct session *session_free(struct session *session);
-/* Somebody's in-flight fds were read or a send found ETOOMANYREFS: try to send what is pending. */
-void session_retry_send(struct session *session);
-/* server.c: called by a session that has ended (it is freed from the loop, not from inside its own callback). */
-void server_session_ended(struct server *server, struct session *session);
-/* server.c: room among the fds in flight; wakes the sessions that wait for it. */
-void server_fds_read(struct server *server);
+/* Tells the client that its waiting requests are refused because the daemon stops. */
+void session_refuse_waiting(struct session *session);

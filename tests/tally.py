@@ -45,7 +45,7 @@ class Tally:
         for tag in "error", "failure":
             problem = case.find(tag)
             if problem is not None:
-                return self.fail(name, first_line(problem.get("message") or problem.text or complaint(suite, case)))
+                return self.fail(name, first_line(problem.get("message") or problem.text))
         if case.find("skipped") is not None:
             return self.skip(name, skip_reason(suite, case))
         parts = [match for match in map(CMOCKA.match, words(suite, case)) if match]
@@ -65,11 +65,6 @@ def words(suite, case):
     """What a program said, by lines; Meson keeps it with the case or with the suite."""
     nodes = [node for parent in (case, suite) for tag in ("system-out", "system-err") for node in parent.findall(tag)]
     return "\n".join(node.text or "" for node in nodes).strip().splitlines()
-
-
-def complaint(suite, case):
-    """Where a unit test failed."""
-    return next((line for line in words(suite, case) if "error: " in line or "Sanitizer" in line), None)
 
 
 def skip_reason(suite, case):

@@ -482,7 +482,7 @@ static void a_page_of_1_gib_is_an_extent_like_any_other(void **state) {
         assert_int_equal(extent_file_seal(&file), 0);
         assert_int_equal(extent_file_open_grant(&file, &fd), 0);
         assert_int_equal(extent_file_is_held(&file), 1);
-        assert_in_range(faults_of_a_client(fd), 0, 3); /* one; and what a sanitizer has to remember about it */
+        assert_in_range(faults_of_a_client(fd), 0, 1);
         close(fd);
         assert_free_soon(&file);
         assert_int_equal(extent_file_check(&file, &check), 0);
