@@ -331,7 +331,7 @@ HUGEZERO_EXPORT int hugezero_request_set_miss(struct hugezero_request *request, 
  * Errors:     -EINVAL   no item
  *             -EBUSY    the request is on its way already, or its result was not collected yet
  *             -EMFILE   this process has fewer free descriptors than the request has items: raise RLIMIT_NOFILE
- *             -EAGAIN   256 messages wait for a daemon that does not read; dispatch, then try again
+ *             -ENOBUFS  256 messages wait for a daemon that does not read; dispatch, then try again
  *             -ENOMEM   no memory for the message
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
  * Since:      0.1
@@ -369,15 +369,21 @@ HUGEZERO_EXPORT int hugezero_request_cancel(struct hugezero_request *request);
  * Blocks:     never
  * Returns:    0, or a negative errno
  * Errors:     -EINPROGRESS  no answer yet: dispatch, then ask again
- *             -ENOMEM       too few zeroed pages (HUGEZERO_MISS_FAIL), or too few pages at all
- *             -ETIMEDOUT    none came within the time of HUGEZERO_MISS_WAIT
- *             -EDQUOT       a limit of this uid: bytes, grants or waiting requests
- *             -EUSERS       the daemon has as many waiting requests as it is allowed to have
- *             -ENOENT       no such pool or node, or no pool with this page size
- *             -ECANCELED    hugezero_request_cancel(), hugezero_conn_close(), or the daemon is stopping
+ *             -EAGAIN       HUGEZERO_MISS_FAIL: not enough memory is ready now
+ *             -ETIMEDOUT    HUGEZERO_MISS_WAIT: it was not ready within the time given
+ *             -ENOMEM       HUGEZERO_MISS_FILL: neither the pool nor the kernel has enough free pages now
+ *             -ENOSPC       more than the pool is to hold (Target=), so that waiting would be in vain
+ *             -EDQUOT       a limit of this uid: bytes, grants or requests on their way
+ *             -EUSERS       the daemon has as many requests on their way as it is allowed to have
+ *             -ENOENT       no such pool, or none with pages of this size
+ *             -ENODEV       no such node, or no pool with memory on it
+ *             -EOPNOTSUPP   HUGEZERO_REOPENABLE, but the daemon has no SocketGroup=
+ *             -ECANCELED    hugezero_request_cancel() or hugezero_conn_close()
+ *             -ESHUTDOWN    the daemon is stopping
  *             -EMFILE       descriptors were missing: RLIMIT_NOFILE is too small for the grant. Those that came were closed,
  *                           the memory goes back; the connection stays usable
- *             -EINVAL       the request was never submitted, or its result was collected before
+ *             -EINVAL       the pool has only extents that are smaller than an item without HUGEZERO_SEVERAL_FDS; or the
+ *                           request was never submitted, or its result was collected before
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
  *             any other     as the daemon refused it, explained by the error text
  * Since:      0.1
@@ -549,8 +555,8 @@ HUGEZERO_EXPORT int hugezero_grant_map(struct hugezero_grant *grant, uint32_t it
  * Threads:    one at a time per connection
  * Blocks:     never
  * Returns:    0, or a negative errno
- * Errors:     -EAGAIN  256 messages wait for a daemon that does not read
- *             -ENOMEM  no memory for the message
+ * Errors:     -ENOBUFS  256 messages wait for a daemon that does not read
+ *             -ENOMEM   no memory for the message
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
  * Since:      0.1
  */
@@ -570,7 +576,7 @@ HUGEZERO_EXPORT int hugezero_grant_notify_mapped(struct hugezero_grant *grant, s
  * Blocks:     until the daemon answers
  * Returns:    0, or a negative errno; the descriptors are closed in any event
  * Errors:     -ENOENT  the daemon knows no such grant of this uid: it came back already, or belongs to another daemon
- *             -EAGAIN, -ENOMEM  as hugezero_grant_notify_mapped()
+ *             -ENOBUFS, -ENOMEM  as hugezero_grant_notify_mapped()
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
  * Since:      0.1
  */
@@ -759,7 +765,7 @@ struct hugezero_grant_info {
  * Threads:    one at a time per connection
  * Blocks:     until the daemon has answered, one exchange per forty extents and three more
  * Returns:    0, or a negative errno
- * Errors:     -EAGAIN, -ENOMEM  as hugezero_request_submit()
+ * Errors:     -ENOBUFS, -ENOMEM  as hugezero_request_submit()
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
  * Since:      0.1
  */

@@ -114,7 +114,7 @@ static int acquire_by_own_conn(struct hugezero_request *request, struct hugezero
 static int acquire(struct hugezero_request *request, uint32_t flags, struct hugezero_grant **ret_grant) {
         int r = acquire_by_default_conn(request, ret_grant);
 
-        if (r != -ENOMEM || !(flags & (HUGEZERO_WAIT | HUGEZERO_FILL)))
+        if ((r != -EAGAIN && r != -ENOMEM) || !(flags & (HUGEZERO_WAIT | HUGEZERO_FILL)))
                 return r;
         if (flags & HUGEZERO_WAIT)
                 r = hugezero_request_set_miss(request, HUGEZERO_MISS_WAIT, -1);
@@ -159,10 +159,17 @@ static int alloc_from_daemon(struct hugezero_request *request, uint32_t flags, s
         return r;
 }
 
-/* No daemon that could be asked, or none with memory of this kind. Limits and wrong arguments are final. */
+/* No daemon that can be asked, or none with memory of this kind. Limits of the uid and wrong arguments are final. */
 static bool is_reason_to_fall_back(int r) {
-        return r == -ENOENT || r == -ECONNREFUSED || r == -EACCES || r == -EPROTO || r == -ETIMEDOUT || r == -ECONNRESET ||
-               r == -EUSERS || r == -ENOMEM;
+        static const int reasons[] = {
+                ENOENT, ECONNREFUSED, EACCES, EPROTO, ETIMEDOUT, ECONNRESET, EUSERS, ESHUTDOWN, /* no daemon */
+                EAGAIN, ENOMEM, ENOSPC, ENODEV,                                                 /* no memory */
+        };
+
+        for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+                if (r == -reasons[i])
+                        return true;
+        return false;
 }
 
 static int remember(const struct piece *piece, struct piece *entry) {

@@ -207,7 +207,7 @@ static int take_last_words(struct hugezero_conn *conn) {
 static int queue_packet(struct hugezero_conn *conn, const uint8_t *bytes, size_t n_bytes) {
         if (conn->n_queued >= MAX_QUEUED_PACKETS) {
                 conn_set_text(conn, "%u messages wait to be read by the daemon; dispatch the connection first", conn->n_queued);
-                return -EAGAIN;
+                return -ENOBUFS;
         }
 
         struct packet *packet = malloc(sizeof(*packet) + n_bytes);
@@ -363,7 +363,7 @@ static int greet(struct hugezero_conn *conn) {
                 r = conn_wait(conn, &call, OPEN_TIMEOUT_MS);
         call_unlink(&call);
         conn_set_text(conn, "%s", call.text);
-        return r == -EBADMSG ? -EPROTO : r;
+        return r == -EBADMSG || r == -EPROTONOSUPPORT ? -EPROTO : r;
 }
 
 static void set_open_text(const char *path, int error, const char *reason) {

@@ -54,7 +54,7 @@ static int place(void *addr, uint64_t bytes, int32_t node, uint32_t flags) {
                 return negative_errno();
         do
                 r = madvise(addr, bytes, MADV_POPULATE_WRITE) < 0 ? negative_errno() : 0;
-        while (r == -EINTR || r == -EAGAIN);
+        while (r == -EINTR);
         return r == -EFAULT ? -ENOMEM : r; /* EFAULT is the kernel's word for a page that could not be had */
 }
 

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hugezero_alloc() and its relatives, and the figures of the daemon. */
+#include "testing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "fake-daemon.h"
+#include "hugezero.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define MIB (UINT64_C(1) << 20)
+
+/* A pool of so many extents, each a new sparse file; what is released comes back. */
+struct stock {
+        pthread_mutex_t lock; /* protects the rest */
+        pthread_cond_t changed;
+        unsigned n_ready, n_granted, n_released, n_mapped, n_waiting;
+        int error; /* refuse everything with it when it is not 0 */
+};
+
+#define STOCK(n) {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_ready = (n)}
+
+static void grant_or_refuse(struct stock *stock, int fd, const struct wire_message *m) {
+        const struct wire_item *item = &m->c_acquire.items[0];
+        uint64_t bytes = (item->bytes + 2 * MIB - 1) & ~(2 * MIB - 1);
+
+        must(m->c_acquire.n_items == 1 && item->flags == WIRE_ITEM_SEVERAL);
+        while (stock->n_ready == 0 && m->c_acquire.on_miss == WIRE_MISS_WAIT) {
+                stock->n_waiting++;
+                (void) pthread_cond_broadcast(&stock->changed);
+                (void) pthread_cond_wait(&stock->changed, &stock->lock);
+        }
+        if (stock->error || stock->n_ready == 0) {
+                fake_refuse(fd, m->request_id, stock->error ? stock->error : EAGAIN, "nothing is ready");
+                return;
+        }
+        stock->n_ready--;
+        _cleanup_close_ int memfd = fake_memfd(bytes);
+        fake_grant(fd, m->request_id, ++stock->n_granted, &memfd, 1, bytes, 21);
+}
+
+static void script_stock(struct fake_daemon *fake, int fd) {
+        struct stock *stock = fake->data;
+        struct wire_message m;
+
+        if (!fake_greet(fd))
+                return;
+        while (fake_receive(fd, 0, &m)) {
+                (void) pthread_mutex_lock(&stock->lock);
+                if (m.op == WIRE_C_ACQUIRE)
+                        grant_or_refuse(stock, fd, &m);
+                else if (m.op == WIRE_C_MAPPED)
+                        stock->n_mapped++;
+                else if (m.op == WIRE_C_RELEASE) {
+                        stock->n_released++;
+                        stock->n_ready++;
+                        (void) pthread_cond_broadcast(&stock->changed);
+                        fake_send(fd, &(struct wire_message) {.op = WIRE_D_DONE, .request_id = m.request_id}, NULL, 0);
+                } else
+                        must(!"an operation that hugezero_alloc() does not need");
+                (void) pthread_mutex_unlock(&stock->lock);
+        }
+}
+
+static void start(struct fake_daemon *fake, struct stock *stock) {
+        fake_start(fake, script_stock, stock);
+        assert_int_equal(setenv("HUGEZERO_SOCKET", fake->path, 1), 0);
+}
+
+static void memory_is_had_and_given_back_in_one_call_each(void **state) {
+        struct stock stock = STOCK(2);
+        struct fake_daemon fake;
+        uint64_t bytes;
+        void *addr;
+
+        start(&fake, &stock);
+        assert_int_equal(hugezero_alloc(2 * MIB + 1, 0, HUGEZERO_NODE_ANY, 0, &addr), 0);
+        assert_int_equal(hugezero_alloc_size(addr, &bytes), 0);
+        assert_int_equal(bytes, 4 * MIB);
+        memset(addr, 1, bytes);
+        assert_int_equal(hugezero_alloc_size((char *) addr + 4096, &bytes), -EINVAL);
+        assert_int_equal(hugezero_free((char *) addr + 4096), -EINVAL);
+        assert_int_equal(hugezero_free(addr), 0);
+        assert_int_equal(hugezero_free(addr), -EINVAL);
+        assert_int_equal(hugezero_free(NULL), 0);
+        assert_int_equal(msync(addr, 4096, MS_ASYNC), -1); /* nothing is mapped there */
+
+        /* Whole GiB: aligned, touched, and reported, so that the daemon can unmap them. */
+        assert_int_equal(hugezero_alloc(2 * GIB, 0, HUGEZERO_NODE_ANY, 0, &addr), 0);
+        assert_int_equal((uintptr_t) addr % GIB, 0);
+        assert_int_equal(hugezero_free(addr), 0);
+
+        assert_int_equal(hugezero_alloc(0, 0, -1, 0, &addr), -EINVAL);
+        assert_int_equal(hugezero_alloc(1, 0, -1, HUGEZERO_REOPENABLE, &addr), -EINVAL);
+        assert_int_equal(hugezero_alloc(1, 0, -1, HUGEZERO_WAIT | HUGEZERO_FILL, &addr), -EINVAL);
+        fake_stop(&fake);
+        assert_int_equal(stock.n_granted, 2);
+        assert_int_equal(stock.n_released, 2);
+        assert_int_equal(stock.n_mapped, 1);
+        assert_int_equal(fake.n_clients, 1);
+}
+
+#define N_THREADS 8
+#define N_ROUNDS 40
+
+static void *allocate_and_free(void *userdata) {
+        for (unsigned i = 0; i < N_ROUNDS; i++) {
+                uint64_t *addr, bytes;
+
+                must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, (void **) &addr) == 0);
+                must(*addr == 0);
+                *addr = (uintptr_t) userdata;
+                must(hugezero_alloc_size(addr, &bytes) == 0 && bytes == 2 * MIB);
+                must(*addr == (uintptr_t) userdata);
+                must(hugezero_free(addr) == 0);
+        }
+        return NULL;
+}
+
+static void any_thread_may_allocate_at_any_time(void **state) {
+        struct stock stock = STOCK(N_THREADS * N_ROUNDS);
+        pthread_t threads[N_THREADS];
+        struct fake_daemon fake;
+
+        start(&fake, &stock);
+        for (uintptr_t i = 0; i < N_THREADS; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_free, (void *) (i + 1)), 0);
+        for (unsigned i = 0; i < N_THREADS; i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        fake_stop(&fake);
+        assert_int_equal(stock.n_granted, N_THREADS * N_ROUNDS);
+        assert_int_equal(fake.n_clients, 1);
+}
+
+static void *allocate_waiting(void *userdata) {
+        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, HUGEZERO_WAIT, userdata) == 0);
+        return NULL;
+}
+
+static void a_waiting_allocation_does_not_keep_another_thread_from_freeing(void **state) {
+        struct stock stock = STOCK(1);
+        void *first, *second = NULL;
+        struct fake_daemon fake;
+        pthread_t thread;
+
+        start(&fake, &stock);
+        assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &first), 0);
+        assert_int_equal(pthread_create(&thread, NULL, allocate_waiting, &second), 0);
+        (void) pthread_mutex_lock(&stock.lock);
+        while (stock.n_waiting == 0)
+                (void) pthread_cond_wait(&stock.changed, &stock.lock);
+        (void) pthread_mutex_unlock(&stock.lock);
+        assert_int_equal(hugezero_free(first), 0); /* which is what the other one waits for */
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(hugezero_free(second), 0);
+        fake_stop(&fake);
+}
+
+static void a_restarted_daemon_is_found_again(void **state) {
+        struct stock stock = STOCK(1), later = STOCK(1);
+        void *kept, *addr;
+        struct fake_daemon fake;
+
+        start(&fake, &stock);
+        assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &kept), 0);
+        fake_stop(&fake);
+        *(char *) kept = 1; /* memory does not go with its daemon */
+        assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr), -ENOENT);
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), fake.path));
+        start(&fake, &later);
+        assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr), 0);
+        assert_int_equal(hugezero_free(addr), 0);
+        assert_int_equal(hugezero_free(kept), 0);
+        fake_stop(&fake);
+}
+
+/* In a child: what the parent allocated is there and can be freed, and new memory comes over a connection of the child's own. */
+static void use_in_child(void *inherited, int parent_fd) {
+        uint64_t bytes;
+        void *addr;
+
+        must(fcntl(parent_fd, F_GETFD) < 0); /* the parent's connection is not held open here */
+        must(((char *) inherited)[0] == 'p');
+        must(hugezero_alloc_size(inherited, &bytes) == 0 && bytes == 2 * MIB);
+        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0);
+        must(hugezero_free(addr) == 0);
+        ((char *) inherited)[0] = 'c';
+        must(hugezero_free(inherited) == 0);
+}
+
+static void a_forked_child_allocates_over_a_connection_of_its_own(void **state) {
+        struct stock stock = STOCK(3);
+        struct fake_daemon fake;
+        char *addr;
+        int status;
+
+        start(&fake, &stock);
+        int conn_fd = dup(0); /* the lowest free descriptor, which the connection gets */
+        close(conn_fd);
+        assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, (void **) &addr), 0);
+        assert_true(fcntl(conn_fd, F_GETFD) >= 0);
+        addr[0] = 'p';
+        pid_t pid = fork();
+        if (pid == 0) {
+                use_in_child(addr, conn_fd);
+                _exit(0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        assert_int_equal(addr[0], 'c'); /* shared with the child, and kept when that had freed it */
+        assert_int_equal(hugezero_free(addr), 0);
+        fake_stop(&fake);
+        assert_int_equal(fake.n_clients, 2);
+}
+
+static void *fork_again_and_again(void *userdata) {
+        for (unsigned i = 0; i < 20; i++) {
+                int status;
+                pid_t pid = fork();
+
+                must(pid >= 0);
+                if (pid == 0) {
+                        void *addr;
+                        alarm(10); /* a lock that nobody will release would end here */
+                        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0 && hugezero_free(addr) == 0);
+                        _exit(0);
+                }
+                must(waitpid(pid, &status, 0) == pid && status == 0);
+        }
+        return NULL;
+}
+
+static void forking_while_other_threads_allocate_is_safe(void **state) {
+        struct stock stock = STOCK(N_THREADS * N_ROUNDS + 20);
+        pthread_t forker, threads[2];
+        struct fake_daemon fake;
+
+        start(&fake, &stock);
+        assert_int_equal(pthread_create(&forker, NULL, fork_again_and_again, NULL), 0);
+        for (uintptr_t i = 0; i < 2; i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_free, (void *) (i + 1)), 0);
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(pthread_join(forker, NULL), 0);
+        fake_stop(&fake);
+}
+
+static void the_fall_back_is_the_kernels_huge_pages(void **state) {
+        struct stock stock = STOCK(0);
+        struct fake_daemon fake;
+        uint64_t bytes;
+        char *addr;
+
+        int fd = fake_hugetlb_memfd(4 * MIB);
+        if (fd < 0)
+                skip();
+        close(fd);
+        start(&fake, &stock);
+        assert_int_equal(hugezero_alloc(2 * MIB, 2 * MIB, HUGEZERO_NODE_ANY, 0, (void **) &addr), -EAGAIN);
+        assert_string_equal(hugezero_conn_get_error_text(NULL), "nothing is ready");
+        for (int32_t node = HUGEZERO_NODE_LOCAL; node <= 0; node++) { /* local, any, node 0 */
+                assert_int_equal(hugezero_alloc(MIB, 2 * MIB, node, HUGEZERO_FALLBACK_MMAP, (void **) &addr), 0);
+                assert_int_equal(hugezero_alloc_size(addr, &bytes), 0);
+                assert_int_equal(bytes, 2 * MIB);
+                addr[bytes - 1] = 1;
+                assert_int_equal(hugezero_free(addr), 0);
+        }
+        assert_string_equal(hugezero_conn_get_error_text(NULL), "nothing is ready");
+        assert_true(hugezero_alloc(2 * MIB, 2 * MIB, 1023, HUGEZERO_FALLBACK_MMAP, (void **) &addr) < 0); /* no such node */
+        stock.error = EDQUOT; /* a limit is not to be gone round */
+        assert_int_equal(hugezero_alloc(2 * MIB, 2 * MIB, HUGEZERO_NODE_ANY, HUGEZERO_FALLBACK_MMAP, (void **) &addr), -EDQUOT);
+        fake_stop(&fake);
+        assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, HUGEZERO_FALLBACK_MMAP, (void **) &addr), 0);
+        assert_int_equal(hugezero_free(addr), 0);
+        assert_int_equal(stock.n_released, 0);
+}
+
+/* ---- figures ---- */
+
+#define N_POOLS (WIRE_MAX_POOL_ROWS + 2)
+#define N_GRANTS (WIRE_MAX_GRANT_ROWS + 1)
+
+static void answer_pools(int fd, const struct wire_message *m) {
+        struct wire_message answer = {.op = WIRE_D_POOLS, .request_id = m->request_id};
+        struct wire_d_pools *pools = &answer.d_pools;
+
+        pools->n_rows_total = N_POOLS;
+        pools->first_row = m->c_pools.first_row;
+        for (uint32_t i = pools->first_row; i < N_POOLS && pools->n_rows < WIRE_MAX_POOL_ROWS; i++)
+                pools->rows[pools->n_rows++] = (struct wire_pool_row) {.name = "main", .node = (int32_t) i, .n_cut = i + 7};
+        fake_send(fd, &answer, NULL, 0);
+}
+
+static void answer_grants(int fd, const struct wire_message *m, bool backwards) {
+        struct wire_message answer = {.op = WIRE_D_GRANTS, .request_id = m->request_id};
+        struct wire_d_grants *grants = &answer.d_grants;
+        uint64_t next = m->c_grants.after_grant_id + 1;
+
+        if (backwards && next > 1)
+                next = 1;
+        for (; next <= N_GRANTS && grants->n_rows < WIRE_MAX_GRANT_ROWS; next++)
+                grants->rows[grants->n_rows++] = (struct wire_grant_row) {
+                        .grant_id = next, .page_shift = 21, .state = WIRE_EXTENT_PINNED, .bytes = 4 * MIB, .ino = next * 2};
+        grants->more = next <= N_GRANTS;
+        fake_send(fd, &answer, NULL, 0);
+}
+
+static void script_status(struct fake_daemon *fake, int fd) {
+        struct wire_message m;
+
+        must(fake_greet(fd));
+        while (fake_receive(fd, 0, &m))
+                if (m.op == WIRE_C_STATUS) {
+                        struct wire_message answer = {
+                                .op = WIRE_D_STATUS,
+                                .request_id = m.request_id,
+                                .d_status = {.daemon_version = "9.8.7", .n_clients = 3, .n_doubts = 4},
+                        };
+                        fake_send(fd, &answer, NULL, 0);
+                } else if (m.op == WIRE_C_POOLS)
+                        answer_pools(fd, &m);
+                else
+                        answer_grants(fd, &m, fake->data != NULL);
+}
+
+static void figures_of_many_rows_come_in_one_snapshot(void **state) {
+        struct hugezero_daemon_info daemon = {.struct_bytes = sizeof(daemon)};
+        struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+        struct hugezero_grant_info grant = {.struct_bytes = sizeof(grant)};
+        struct hugezero_status *status;
+        struct hugezero_conn *conn;
+        struct fake_daemon fake;
+
+        fake_start(&fake, script_status, NULL);
+        assert_int_equal(hugezero_conn_open(fake.path, &conn), 0);
+        assert_int_equal(hugezero_status_read(conn, &status), 0);
+        hugezero_conn_close(conn);
+        fake_stop(&fake);
+        assert_int_equal(hugezero_status_get_daemon(status, &daemon), 0);
+        assert_string_equal(daemon.version, "9.8.7");
+        assert_int_equal(daemon.n_clients, 3);
+        assert_int_equal(daemon.n_doubts_total, 4);
+        assert_int_equal(hugezero_status_get_n_pools(status), N_POOLS);
+        assert_int_equal(hugezero_status_get_n_grants(status), N_GRANTS);
+        for (uint32_t i = 0; i < N_POOLS; i++) {
+                assert_int_equal(hugezero_status_get_pool(status, i, &pool), 0);
+                assert_int_equal(pool.node, i);
+                assert_int_equal(pool.n_cut_total, i + 7);
+                assert_string_equal(pool.name, "main");
+        }
+        for (uint32_t i = 0; i < N_GRANTS; i++) {
+                assert_int_equal(hugezero_status_get_grant(status, i, &grant), 0);
+                assert_int_equal(grant.grant_id, i + 1);
+                assert_int_equal(grant.ino, 2 * (i + 1));
+                assert_int_equal(grant.page_size_bytes, 2 * MIB);
+                assert_int_equal(grant.state, HUGEZERO_EXTENT_PINNED);
+        }
+        assert_int_equal(hugezero_status_get_pool(status, N_POOLS, &pool), -EINVAL);
+        assert_int_equal(hugezero_status_get_grant(status, N_GRANTS, &grant), -EINVAL);
+        pool.struct_bytes = 16;
+        assert_int_equal(hugezero_status_get_pool(status, 0, &pool), -EINVAL);
+        hugezero_status_free(status);
+        hugezero_status_free(NULL);
+}
+
+static void rows_that_go_backwards_do_not_keep_us_asking_for_ever(void **state) {
+        struct hugezero_status *status;
+        struct hugezero_conn *conn;
+        struct fake_daemon fake;
+        bool backwards = true;
+
+        fake_start(&fake, script_status, &backwards);
+        assert_int_equal(hugezero_conn_open(fake.path, &conn), 0);
+        assert_int_equal(hugezero_status_read(conn, &status), -EBADMSG);
+        hugezero_conn_close(conn);
+        fake_stop(&fake);
+}
+
+int main(void) {
+        /* The process keeps its connection from test to test, so descriptors are counted for the last two only. */
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(memory_is_had_and_given_back_in_one_call_each),
+                cmocka_unit_test(any_thread_may_allocate_at_any_time),
+                cmocka_unit_test(a_waiting_allocation_does_not_keep_another_thread_from_freeing),
+                cmocka_unit_test(a_restarted_daemon_is_found_again),
+                cmocka_unit_test(the_fall_back_is_the_kernels_huge_pages),
+                cmocka_unit_test(a_forked_child_allocates_over_a_connection_of_its_own),
+                cmocka_unit_test(forking_while_other_threads_allocate_is_safe),
+                test_without_fd_leak(figures_of_many_rows_come_in_one_snapshot),
+                test_without_fd_leak(rows_that_go_backwards_do_not_keep_us_asking_for_ever),
+        };
+
+        return cmocka_run_group_tests_name("library-alloc", tests, NULL, NULL);
+}
