@@ -31,15 +31,10 @@ struct ini_reader {
         char *error; /* CONFIG_TEXT_BYTES */
 };
 
-/* Copies for an error message: no control characters, at most @size - 1 bytes; of what is too long the end becomes "...". */
-static const char *printable(const char *text, char *buffer, size_t size) {
-        size_t n = 0;
-
-        for (; text[n] && n + 1 < size; n++)
-                buffer[n] = iscntrl((unsigned char) text[n]) ? '?' : text[n];
-        if (text[n])
-                memcpy(buffer + n - 3, "...", 3);
-        buffer[n] = 0;
+/* Copies for an error message, at most @size - 1 bytes; of what is too long the end becomes "...". */
+static const char *shorten(const char *text, char *buffer, size_t size) {
+        if ((size_t) snprintf(buffer, size, "%s", text) >= size)
+                (void) strcpy(buffer + size - 4, "...");
         return buffer;
 }
 
@@ -64,7 +59,7 @@ int config_fail(char ret_error[CONFIG_TEXT_BYTES], const struct config_origin *o
         va_list ap;
 
         ret_error[0] = 0;
-        append(ret_error, "%s:", printable(origin->file, file, sizeof(file)));
+        append(ret_error, "%s:", shorten(origin->file, file, sizeof(file)));
         if (origin->line > 0)
                 append(ret_error, "%u:", origin->line);
         if (section)
@@ -72,11 +67,14 @@ int config_fail(char ret_error[CONFIG_TEXT_BYTES], const struct config_origin *o
         if (key)
                 append(ret_error, " %s=:", key);
         if (value)
-                append(ret_error, " value \"%s\":", printable(value, shown, sizeof(shown)));
+                append(ret_error, " value \"%s\":", shorten(value, shown, sizeof(shown)));
         append(ret_error, " ");
         va_start(ap, fmt);
         append_v(ret_error, fmt, ap);
         va_end(ap);
+        for (char *p = ret_error; *p; p++)
+                if (iscntrl((unsigned char) *p)) /* of an option; files with such characters are refused */
+                        *p = '?';
         return -EINVAL;
 }
 
@@ -154,29 +152,32 @@ static bool has_inline_comment(const char *value) {
 /* The form of a "Key=value" line; its content is looked at when inih hands it to handle_key(). */
 static int check_key(struct ini_reader *reader, const char *line) {
         const char *equals = strchr(line, '='), *p = line;
-        char key[32]; /* bytes, chosen: longer than any key */
+        const char *section = reader->section[0] ? reader->section : NULL;
+        char key[32], shown[48]; /* bytes, chosen: longer than any key; enough to find the line */
 
-        if (!reader->section[0])
-                return config_fail(reader->error, &reader->origin, NULL, NULL, NULL,
-                                   "a key before any section; begin with a line like [Daemon]");
         while (isalnum((unsigned char) *p))
                 p++;
         (void) snprintf(key, sizeof(key), "%.*s", (int) (p - line), line);
         while (isblank((unsigned char) *p))
                 p++;
         if (!equals)
-                return config_fail(reader->error, &reader->origin, reader->section, NULL, NULL,
-                                   "the line has no \"=\"; write Key=value, or put # before a remark");
+                return config_fail(reader->error, &reader->origin, section, NULL, NULL,
+                                   "\"%s\" has no \"=\"; write Key=value, or put # before a remark",
+                                   shorten(line, shown, sizeof(shown)));
         if (!key[0] || p != equals)
-                return config_fail(reader->error, &reader->origin, reader->section, NULL, NULL,
-                                   "what is before \"=\" is no key; keys have letters and digits only");
+                return config_fail(reader->error, &reader->origin, section, NULL, NULL,
+                                   "\"%s\" has no key before \"=\"; keys have letters and digits only",
+                                   shorten(line, shown, sizeof(shown)));
+        if (!section)
+                return config_fail(reader->error, &reader->origin, NULL, key, NULL,
+                                   "before any section; begin with a line like [Daemon]");
         for (p = equals + 1; isspace((unsigned char) *p);)
                 p++;
         if (!*p)
-                return config_fail(reader->error, &reader->origin, reader->section, key, NULL,
+                return config_fail(reader->error, &reader->origin, section, key, NULL,
                                    "no value; give one, or remove the line to keep the default");
         if (has_inline_comment(equals + 1))
-                return config_fail(reader->error, &reader->origin, reader->section, key, p,
+                return config_fail(reader->error, &reader->origin, section, key, p,
                                    "a remark behind a value; give it a line of its own");
         return 0;
 }

@@ -69,12 +69,17 @@ take_pages() { # NODE DIRECTORY, N
                 say "cannot take $2 pages off $1/nr_hugepages, which is $(< "$1/nr_hugepages"); do it by hand"
 }
 
+free_pages() { # PAGE_SIZE_KIB; free, and reserved by nobody
+        local dir=/sys/kernel/mm/hugepages/hugepages-$1kB
+        echo $(($(< "$dir/free_hugepages") - $(< "$dir/resv_hugepages")))
+}
+
 # borrow_pages PAGE_SIZE_KIB N - sees to it that N pages are free and unreserved, as far as the memory goes. Never fails: what
 # cannot be had is the caller's to find out.
 borrow_pages() {
         local size_kib=$1 n=$2 dir=/sys/kernel/mm/hugepages/hugepages-$1kB room_kib node_dir added
         [[ -d $dir ]] || return 0
-        n=$((n - $(< "$dir/free_hugepages") + $(< "$dir/resv_hugepages")))
+        n=$((n - $(free_pages "$size_kib")))
         # chosen: compilers and tests get along with 2 GiB of ordinary memory
         room_kib=$(($(meminfo_kib MemAvailable) - 2 * 1024 * 1024))
         ((n * size_kib <= room_kib)) || n=$((room_kib / size_kib))

@@ -2,8 +2,9 @@
 /*
  * Measuring of speed and of harm.
  *
- * Rounds go over all methods before the next begins, and the best of the rounds counts: what disturbs a run (another process, a
- * hypervisor) only ever makes it slower, and would otherwise fall on one method.
+ * Rounds go over all methods before the next begins: what disturbs a round (another process, a hypervisor) disturbs all of them
+ * alike. For speed the median of the rounds counts, not the best: some processors have a fast and a slow mode for the same
+ * instruction, and change between them at will. For survival the best counts, because disturbance only ever lowers it.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -18,11 +19,19 @@
 #define HARM_BYTES ((size_t) 128 << 20)     /* chosen: a single extent shows nothing, this does (measured) */
 #define MAX_L2_BYTES ((size_t) 4 << 20)     /* chosen: walking it cold takes 5 ms */
 #define DEFAULT_L2_BYTES ((size_t) 1 << 20) /* chosen: where neither the C library nor the CPU tell */
-#define SPEED_BUDGET_NS UINT64_C(150000000) /* half of the budget; harm takes what is left */
-#define N_SPEED_ROUNDS 5                    /* chosen */
-#define N_HARM_ROUNDS 3                     /* chosen */
-#define HOPELESS 0.5                        /* chosen: below this share of the best a method is not measured again */
 #define NS_PER_MS UINT64_C(1000000)
+#define SPEED_BUDGET_NS (150 * NS_PER_MS)                                      /* half of the budget; harm takes what is left */
+#define HARM_BUDGET_NS (CLEAR_CALIBRATE_BUDGET_MS * NS_PER_MS - 5 * NS_PER_MS) /* less what clearing up takes at the end */
+#define N_SPEED_ROUNDS 5                                                       /* chosen */
+#define N_FULL_ROUNDS 2 /* chosen: after so many hopeless methods are left out */
+#define N_HARM_ROUNDS 3 /* chosen */
+#define HOPELESS 0.5    /* chosen: below this share of the best a method is not measured again */
+
+/* What one method did with one slice size, in GB/s. */
+struct samples {
+        size_t n;
+        double gb_per_s[N_SPEED_ROUNDS];
+};
 
 struct probe {
         struct clear_calibration *calibration;
@@ -33,6 +42,7 @@ struct probe {
         char *warm;                /* the harm buffer, a ring of pointers in random order; behind @addr */
         size_t n_warm_bytes;       /* 0: harm cannot be measured */
         uint64_t warm_ns, cold_ns; /* one walk */
+        struct samples samples[CLEAR_CALIBRATE_MAX_METHODS][CLEAR_CALIBRATE_MAX_SLICES];
 };
 
 static uint64_t now_ns(void) {
@@ -45,6 +55,8 @@ static uint64_t now_ns(void) {
 /* Whether @n_bytes at @gb_per_s (0: not known) end before @budget_ns have passed since the start. */
 static bool fits(const struct probe *probe, uint64_t budget_ns, size_t n_bytes, double gb_per_s) {
         double needed_ns = gb_per_s > 0 ? (double) n_bytes / gb_per_s : 0;
+
+        needed_ns += needed_ns / 4; /* chosen: a quarter of its time is what a run varies by */
 
         return (double) (now_ns() - probe->start_ns) + needed_ns < (double) budget_ns;
 }
@@ -81,6 +93,16 @@ static double best_gb_per_s(const struct clear_calibration *calibration, size_t 
         return best;
 }
 
+/* Adds a sample, which keeps them sorted, and returns the median; the upper one of an even number. */
+static double median_with(struct samples *samples, double gb_per_s) {
+        size_t i = samples->n++;
+
+        for (; i > 0 && samples->gb_per_s[i - 1] > gb_per_s; i--)
+                samples->gb_per_s[i] = samples->gb_per_s[i - 1];
+        samples->gb_per_s[i] = gb_per_s;
+        return samples->gb_per_s[samples->n / 2];
+}
+
 static int measure_speed_of(struct probe *probe, size_t i, size_t slice, unsigned round) {
         struct clear_calibration *calibration = probe->calibration;
         struct clear_figures *figures = &calibration->figures[i][slice];
@@ -91,15 +113,15 @@ static int measure_speed_of(struct probe *probe, size_t i, size_t slice, unsigne
         uint64_t took_ns;
         int r;
 
-        if (round > 0 && figures->gb_per_s < HOPELESS * best_gb_per_s(calibration, slice))
+        if (round >= N_FULL_ROUNDS && figures->gb_per_s < HOPELESS * best_gb_per_s(calibration, slice))
                 return 0;
         if (!fits(probe, SPEED_BUDGET_NS, n_bytes, estimate))
                 return 0;
         r = clear_round(probe, calibration->methods[i], slice_bytes, n_bytes, &took_ns);
         if (r < 0)
                 return r;
-        if (took_ns > 0 && (double) n_bytes / (double) took_ns > figures->gb_per_s)
-                figures->gb_per_s = (double) n_bytes / (double) took_ns;
+        if (took_ns > 0)
+                figures->gb_per_s = median_with(&probe->samples[i][slice], (double) n_bytes / (double) took_ns);
         return 0;
 }
 
@@ -200,7 +222,7 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         uint64_t took_ns;
         int r;
 
-        if (!fits(probe, CLEAR_CALIBRATE_BUDGET_MS * NS_PER_MS - 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
+        if (!fits(probe, HARM_BUDGET_NS - 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
                 return 0;
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
         (void) walk_ring(probe->warm, probe->n_warm_bytes);

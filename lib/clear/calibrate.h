@@ -19,7 +19,7 @@
 #define CLEAR_NOT_MEASURED (-1)
 
 struct clear_figures {
-        double gb_per_s; /* 10^9 bytes per second, best of several runs; CLEAR_NOT_MEASURED: not available, or no time left */
+        double gb_per_s; /* 10^9 bytes per second, median of several runs; CLEAR_NOT_MEASURED: not available, or no time left */
         int survival_percent; /* how much of a warm buffer in the L2 cache outlives clearing; CLEAR_NOT_MEASURED */
 };
 

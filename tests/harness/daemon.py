@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One hugezerod under test, with a socket of its own."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -13,7 +14,10 @@ import socket
 import subprocess
 import tempfile
 
-from . import DEADLINE_S, pages, wait_until
+from hugezero_client import Client
+
+from . import DEADLINE_S, holder, pages, wait_until
+from .child import Child
 
 _PR_SET_PDEATHSIG = 1
 _SANITIZER = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|SUMMARY: \w+Sanitizer")
@@ -108,20 +112,30 @@ class Daemon:
         return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False, **kwargs)
 
     def status(self):
-        answer = self.control("status", "--json")
-        assert answer.returncode == 0, answer.stderr
-        return json.loads(answer.stdout)
+        """Counters, named as in hugezero-protocol(7). This client is one of n_clients."""
+        with Client(self.socket_path) as client:
+            return client.status()
 
-    def pool(self, name=None, node=None):
-        """The one row of the pool and node; of the only pool when there is one."""
-        rows = [row for row in self.status()["pools"] if name in (None, row["name"]) and node in (None, row["node"])]
-        assert len(rows) == 1, f"{len(rows)} rows for pool {name}, node {node}"
-        return rows[0]
+    def pools(self):
+        """One row per pool and node."""
+        with Client(self.socket_path) as client:
+            return client.pools()
+
+    def grants(self):
+        with Client(self.socket_path) as client:
+            return client.grants()
+
+    def pool(self):
+        """The row of the only pool, on a machine with one node; the sums over the nodes on others."""
+        rows = self.pools()
+        assert len({row["name"] for row in rows}) == 1, f"not one pool: {rows}"
+        same = "name", "page_size_bytes", "extent_bytes"
+        return {key: max(row[key] for row in rows) if key in same else sum(row[key] for row in rows) for key in rows[0]}
 
     def wait_full(self):
         """Until every pool has its target ready or granted."""
         return wait_until(
-            lambda: all(row["ready_bytes"] + row["granted_bytes"] >= row["target_bytes"] for row in self.status()["pools"]),
+            lambda: all(row["ready_bytes"] + row["granted_bytes"] >= row["target_bytes"] for row in self.pools()),
             "the pools are full",
         )
 
@@ -133,6 +147,27 @@ class Daemon:
             return row if condition(row) else None
 
         return wait_until(ask, what)
+
+    def sweep(self):
+        """
+        Until a sweep has asked about every granted extent. The sign: an extent that its holder has unlocked, of which no event
+        tells, is found by nothing else.
+        """
+        sign = Child()
+        (extent,) = sign.call(holder.acquire, self.socket_path, pages.PAGE_2M)
+        sign.call(holder.unlock)
+        wait_until(lambda: extent.inode not in pages.hugetlb_files(self.pid), "a sweep has passed")
+        sign.kill()
+
+    @contextlib.contextmanager
+    def stopped(self):
+        """The daemon sees nothing of what happens meanwhile until it is over."""
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "the daemon stands still")
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     # The end
 

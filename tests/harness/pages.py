@@ -64,9 +64,16 @@ def need_pages(n, page_size=PAGE_2M):
 class Mapping:
     """A raw mapping: it keeps no descriptor (Python's mmap keeps a duplicate) and may be longer than its file."""
 
-    def __init__(self, fd, length, *, prot=PROT_READ | PROT_WRITE, flags=MAP_SHARED, offset=0):
+    def __init__(self, fd, length, *, prot=PROT_READ | PROT_WRITE, flags=MAP_SHARED, align=None):
         self.length = length
-        self.addr = _check(_libc.mmap(None, length, prot, flags, fd, offset), f"mmap of {length} bytes")
+        place = self._place(length, align) if align else None
+        self.addr = _check(_libc.mmap(place, length, prot, flags | (MAP_FIXED if place else 0), fd, 0), f"mmap of {length} bytes")
+
+    @staticmethod
+    def _place(length, align):
+        """Reserves addresses; those around the aligned part stay reserved as long as the process lives."""
+        reserved = _check(_libc.mmap(None, length + align, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), "mmap of addresses")
+        return -(-reserved // align) * align
 
     def close(self):
         if self.addr is not None:
@@ -115,6 +122,19 @@ def map_anonymous(n_pages, page_size=PAGE_2M):
     mapping = Mapping(-1, n_pages * page_size, flags=flags)
     mapping.populate()
     return mapping
+
+
+def punch(fd, offset, n_bytes):
+    punch_hole, keep_size = 2, 1
+    _check(_libc.fallocate(fd, punch_hole | keep_size, ctypes.c_long(offset), ctypes.c_long(n_bytes)), "punching a hole")
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def vmsplice(pipe, addr, n_bytes):
+    _check(_libc.vmsplice(pipe, ctypes.byref(_Vector(addr, n_bytes)), ctypes.c_ulong(1), 0), "vmsplice")
 
 
 def inode(fd):

@@ -26,7 +26,15 @@
 #define RUNNING_ON_VALGRIND 0
 #endif
 
-#define N_PAGES 32 /* the range in which every offset and length is tried */
+#ifndef RUNNING_ON_EMULATOR
+#define RUNNING_ON_EMULATOR 0 /* 1: in user mode under QEMU, see run-arm64.sh */
+#endif
+
+/* With base pages larger than the host's, QEMU maps nothing behind the end of a file: touching it is SIGSEGV. */
+#define HAVE_SIGBUS (!RUNNING_ON_EMULATOR || page_bytes == 4096)
+
+#define N_PAGES (RUNNING_ON_EMULATOR ? 18 : 36) /* the range in which every offset and length is tried */
+#define N_RANDOM_PAGES 300
 
 /* Memory between two pages that nobody may touch, and the random bytes it is filled with. */
 struct arena {
@@ -112,12 +120,12 @@ static void every_method_clears_every_range_and_no_more(void **state) {
 }
 
 static void every_method_clears_random_ranges_of_a_larger_arena(void **state) {
-        struct arena arena = arena_new(300);
+        struct arena arena = arena_new(N_RANDOM_PAGES);
         const struct clear_method *method;
 
         for (size_t i = 0; (method = next_available(&i));)
-                for (size_t round = 0; round < 20; round++) {
-                        size_t at = (size_t) random() % 300, n = (size_t) random() % (301 - at);
+                for (size_t round = 0; round < (RUNNING_ON_EMULATOR ? 5 : 20); round++) {
+                        size_t at = (size_t) random() % N_RANDOM_PAGES, n = (size_t) random() % (N_RANDOM_PAGES + 1 - at);
 
                         assert_int_equal(clear_pages(method, arena.memory + at * page_bytes, n), 0);
                         arena_check(&arena, method->name, at, n);
@@ -132,6 +140,8 @@ static void every_method_clears_a_hugetlb_page(void **state) {
         char *memory = mmap(NULL, HUGE_BYTES, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | 21 << MAP_HUGE_SHIFT, -1, 0);
 
+        if (memory == MAP_FAILED && RUNNING_ON_EMULATOR) /* QEMU 7.2 maps at a fixed address, which is not aligned for it */
+                return;
         if (memory == MAP_FAILED) {
                 print_message("no free hugetlb page of 2 MiB, not tried\n");
                 skip();
@@ -320,6 +330,10 @@ static void a_missing_page_is_an_error_code(void **state) {
         const struct clear_method *method;
         char *memory;
 
+        if (!HAVE_SIGBUS) {
+                close(fd);
+                return;
+        }
         assert_true(fd >= 0);
         assert_int_equal(ftruncate(fd, (off_t) (3 * page_bytes)), 0);
         memory = mmap(NULL, 8 * page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -345,6 +359,8 @@ static void a_missing_page_is_an_error_code(void **state) {
 static void failed_memory_is_an_error_code_of_its_own(void **state) {
         struct arena arena = arena_new(2);
 
+        if (RUNNING_ON_VALGRIND || RUNNING_ON_EMULATOR) /* both take such a signal for a fault of their own */
+                return;
         assert_int_equal(clear_catch_sigbus(), 0);
         for (size_t round = 0; round < 2; round++) {
                 bus_code = BUS_MCEERR_AR;
@@ -393,9 +409,9 @@ static void catch_and(void *action) {
 }
 
 static void any_other_sigbus_kills_as_before(void **state) {
-        void (*const actions[])(void *) = {touch_missing_page, send_sigbus};
+        void (*const actions[])(void *) = {send_sigbus, touch_missing_page};
 
-        for (size_t i = 0; i < ELEMENTSOF(actions); i++) {
+        for (size_t i = 0; i < (HAVE_SIGBUS ? ELEMENTSOF(actions) : 1); i++) {
                 int status = end_of(catch_and, actions[i]);
 
                 assert_true(WIFSIGNALED(status));

@@ -120,12 +120,14 @@ static void text_that_inih_would_drop_is_refused(void **state) {
 }
 
 static void lines_that_are_no_key_are_refused(void **state) {
-        refuses("key=value\n[A]\n", "FILE:1: a key before any section; begin with a line like [Daemon]");
-        refuses("[A]\nkey\n", "FILE:2: [A] the line has no \"=\"; write Key=value, or put # before a remark");
-        refuses("[A]\nkey: value\n", "FILE:2: [A] the line has no \"=\"; write Key=value, or put # before a remark");
-        refuses("[A]\nkey: a=b\n", "FILE:2: [A] what is before \"=\" is no key; keys have letters and digits only");
-        refuses("[A]\n=value\n", "FILE:2: [A] what is before \"=\" is no key; keys have letters and digits only");
-        refuses("[A]\nmy key=value\n", "FILE:2: [A] what is before \"=\" is no key; keys have letters and digits only");
+        refuses("key=value\n[A]\n", "FILE:1: key=: before any section; begin with a line like [Daemon]");
+        refuses("key\n[A]\n", "FILE:1: \"key\" has no \"=\"; write Key=value, or put # before a remark");
+        refuses("[A]\nkey\n", "FILE:2: [A] \"key\" has no \"=\"; write Key=value, or put # before a remark");
+        refuses("[A]\nkey: value\n", "FILE:2: [A] \"key: value\" has no \"=\"; write Key=value, or put # before a remark");
+        refuses("[A]\nkey: a=b\n", "FILE:2: [A] \"key: a=b\" has no key before \"=\"; keys have letters and digits only");
+        refuses("[A]\n=value\n", "FILE:2: [A] \"=value\" has no key before \"=\"; keys have letters and digits only");
+        refuses("[A]\nmy key=value\n",
+                "FILE:2: [A] \"my key=value\" has no key before \"=\"; keys have letters and digits only");
         refuses("[A]\nkey=\n", "FILE:2: [A] key=: no value; give one, or remove the line to keep the default");
         refuses("[A]\nkey= \t\n", "FILE:2: [A] key=: no value; give one, or remove the line to keep the default");
 }

@@ -269,9 +269,9 @@ static void unknown_names_are_refused(void **state) {
 }
 
 static void keys_need_a_section_and_a_value(void **state) {
-        fails("LogLevel=info\n", ":1: a key before any section; begin with a line like [Daemon]");
+        fails("LogLevel=info\n", ":1: LogLevel=: before any section; begin with a line like [Daemon]");
         fails("[Daemon]\nLogLevel=\n", ":2: [Daemon] LogLevel=: no value; give one, or remove the line to keep the default");
-        fails("[Daemon]\nLogLevel\n", ":2: [Daemon] the line has no \"=\"; write Key=value, or put # before a remark");
+        fails("[Daemon]\nLogLevel\n", ":2: [Daemon] \"LogLevel\" has no \"=\"; write Key=value, or put # before a remark");
 }
 
 static void nothing_is_written_twice_in_a_file(void **state) {
@@ -606,6 +606,10 @@ static void a_wrong_option_is_named(void **state) {
                    "--pool =2M:auto:4G: pool \"\": a pool needs a name; write [Pool NAME]");
         spec_fails((const char *const[]){"a=2M:auto:4G", "a=1G:auto:4G"}, 2,
                    "--pool a=1G:auto:4G: pool \"a\": there is another pool of that name; change one");
+        spec_fails((const char *const[]){"a\nb=2M:auto:4G"}, 1,
+                   "--pool a?b=2M:auto:4G: pool \"a?b\": the pool's name has other characters than letters, digits, \"-\", "
+                   "\"_\" and "
+                   "\".\"; change it");
         spec_fails((const char *const[]){"pool1=2M:auto:4G", "1G:auto:4G"}, 2,
                    "--pool 1G:auto:4G: pool \"pool1\": there is another pool of that name; change one");
 

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Whatever a client can make grow has a limit, and the client who reaches it is the only one to notice."""
+
+import errno
+import os
+import re
+
+import pytest
+from harness import holder, wait_until
+from harness.child import ChildError
+from harness.pages import MIB, need_pages
+from hugezero_client import Client, Disconnected, Item, Refused
+
+QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
+NOBODY, OTHER = 65534, 1
+
+
+def start(start_daemon, quota="", config="", pool="2M:2M:32M"):
+    need_pages(16)
+    daemon = start_daemon(pools=[pool], config=f"{QUICK}{config}[Quota default]\n{quota}")
+    daemon.wait_full()
+    return daemon
+
+
+def assert_refused(code, call, *args, **kwargs):
+    with pytest.raises(ChildError) as failure:
+        call(*args, **kwargs)
+    assert (failure.value.error, failure.value.errno) == ("Refused", code), failure.value
+
+
+def open_connections(me, path, n):
+    me.connections = [Client(path) for _ in range(n)]
+
+
+def close_connections(me):
+    for connection in me.connections:
+        connection.close()
+
+
+def test_bytes_of_a_user_are_limited_and_come_free_with_the_memory(start_daemon, start_child):
+    daemon = start(start_daemon, "MaxBytes=8M\n")
+    child, other = start_child(uid=NOBODY), start_child(uid=OTHER)
+    child.call(holder.acquire, daemon.socket_path, 8 * MIB, several=True)
+    assert_refused(errno.EDQUOT, child.call, holder.acquire, daemon.socket_path, 2 * MIB, "more")
+    # Another process of the same user is the same user
+    assert_refused(errno.EDQUOT, start_child(uid=NOBODY).call, holder.acquire, daemon.socket_path, 2 * MIB)
+    other.call(holder.acquire, daemon.socket_path, 8 * MIB, several=True)
+    child.call(holder.drop)
+    wait_until(lambda: daemon.pool()["granted_bytes"] == 8 * MIB, "the memory is back")
+    child.call(holder.acquire, daemon.socket_path, 8 * MIB, several=True)
+
+
+def test_one_request_beyond_the_limit_of_bytes_is_refused_also_when_it_would_wait(start_daemon, start_child):
+    daemon = start(start_daemon, "MaxBytes=8M\n")
+    child = start_child(uid=NOBODY)
+    for miss in "fail", "wait", "fill":
+        assert_refused(errno.EDQUOT, child.call, holder.acquire, daemon.socket_path, 10 * MIB, several=True, on_miss=miss)
+    assert daemon.status()["n_waiting"] == 0
+
+
+def test_grants_of_a_user_are_limited(start_daemon, start_child):
+    daemon = start(start_daemon, "MaxGrants=2\n")
+    child = start_child(uid=NOBODY)
+    for name in "ab":
+        child.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
+    assert_refused(errno.EDQUOT, child.call, holder.acquire, daemon.socket_path, 2 * MIB, "c")
+    start_child(uid=OTHER).call(holder.acquire, daemon.socket_path, 2 * MIB)
+    child.call(holder.drop, "a")
+    wait_until(lambda: daemon.status()["n_grants"] == 2, "the grant has ended")
+    child.call(holder.acquire, daemon.socket_path, 2 * MIB, "c")
+
+
+def test_connections_of_a_user_are_limited(start_daemon, start_child):
+    daemon = start(start_daemon, "MaxConnections=3\n")
+    child = start_child(uid=NOBODY)
+    child.call(open_connections, daemon.socket_path, 3)
+    assert_refused(errno.EDQUOT, child.call, holder.connect, daemon.socket_path)
+    start_child(uid=OTHER).call(holder.connect, daemon.socket_path)
+    child.call(close_connections)
+    wait_until(lambda: daemon.status()["n_clients"] == 2, "the connections are gone")
+    child.call(holder.connect, daemon.socket_path)
+
+
+def test_connections_of_all_users_are_limited(start_daemon, start_child):
+    daemon = start(start_daemon, config="MaxConnections=4\n")
+    children = [start_child(uid=uid) for uid in (NOBODY, OTHER)]
+    for child in children:
+        child.call(open_connections, daemon.socket_path, 2)
+    with pytest.raises(Refused) as failure:
+        Client(daemon.socket_path)
+    assert failure.value.errno == errno.EUSERS
+    children[0].call(close_connections)
+
+    def served():
+        try:
+            return daemon.status()
+        except Refused:
+            return None
+
+    wait_until(served, "there is room again")
+
+
+def send_requests(me, path, n):
+    """n requests that wait, without a look at the answers; returns how many are refused, and why."""
+    connection = holder.client(me, path)
+    numbers = [connection.send_acquire([Item(bytes=32 * MIB, several=True)], "wait", -1) for _ in range(n + 1)]
+    try:
+        connection.wait(numbers[-1])
+    except Refused as refusal:
+        return refusal.errno
+    raise AssertionError("the last request was granted")
+
+
+@pytest.mark.parametrize("section, code", [("[Quota default]", errno.EDQUOT), ("", errno.EUSERS)])
+def test_waiting_requests_are_limited_per_user_and_for_all(start_daemon, start_child, section, code):
+    limit = "MaxWaiting=5\n"
+    daemon = start(start_daemon, quota=limit if section else "", config="" if section else limit)
+    start_child(uid=OTHER).call(holder.acquire, daemon.socket_path, 2 * MIB)
+    child = start_child(uid=NOBODY)
+    assert child.call(send_requests, daemon.socket_path, 5) == code
+    assert daemon.status()["n_waiting"] == 5
+    child.kill()
+    wait_until(lambda: daemon.status()["n_waiting"] == 0, "the requests are forgotten")
+
+
+def test_a_user_may_have_limits_of_his_own(start_daemon, start_child):
+    daemon = start(start_daemon, "MaxBytes=2M\n[Quota user:nobody]\nMaxBytes=8M\n")
+    start_child(uid=NOBODY).call(holder.acquire, daemon.socket_path, 8 * MIB, several=True)
+    assert_refused(errno.EDQUOT, start_child(uid=OTHER).call, holder.acquire, daemon.socket_path, 4 * MIB, several=True)
+
+
+def test_a_grown_extent_is_charged_to_its_holder(start_daemon, start_child):
+    """A longer mapping grows the file behind the daemon's back; its pages count."""
+    daemon = start(start_daemon, "MaxBytes=8M\n")
+    child = start_child(uid=NOBODY)
+    child.call(holder.acquire, daemon.socket_path, 2 * MIB)
+    if child.call(holder.map_longer, 8 * MIB, populate=True) == 2 * MIB:
+        pytest.skip("cannot: this kernel does not grow a sealed file for a longer mapping")
+
+    def refused():
+        try:
+            child.call(holder.acquire, daemon.socket_path, 2 * MIB, "more")
+        except ChildError as error:
+            return error.errno == errno.EDQUOT
+        child.call(holder.drop, "more")
+        return False
+
+    wait_until(refused, "the pages beyond the grant are charged")
+
+
+def hold_unread(me, path, n_connections, n_bytes):
+    """Asks on many connections and reads nothing."""
+    me.connections = [Client(path) for _ in range(n_connections)]
+    me.requests = [connection.send_acquire([Item(bytes=n_bytes, several=True)]) for connection in me.connections]
+
+
+def read_all(me):
+    for connection, request in zip(me.connections, me.requests, strict=True):
+        connection.wait(request).close()
+
+
+def test_descriptors_in_flight_are_limited_and_nobody_loses_any(start_daemon, start_child):
+    need_pages(400)
+    daemon = start(start_daemon, config="MaxFdsInFlight=253\n", pool="2M:2M:800M")
+    lazy = start_child(uid=NOBODY)
+    lazy.call(hold_unread, daemon.socket_path, 3, 200 * MIB)
+    wait_until(lambda: daemon.pool()["granted_bytes"] == 600 * MIB, "all are granted")
+    assert daemon.status()["n_fds_in_flight"] == 200
+    # Who reads is served as soon as there is room
+    lazy.call(read_all)
+    start_child(uid=OTHER).call(holder.acquire, daemon.socket_path, 200 * MIB, several=True, on_miss="wait", timeout_ms=20000)
+
+
+@pytest.mark.parametrize("data", [b"x", b"\0" * 8, b"\xff" * 4096, b"\x02\0\0\0\1\0\0\0" + b"\0" * 9000])
+def test_a_message_out_of_the_rules_ends_that_connection_only(start_daemon, start_child, data):
+    daemon = start(start_daemon)
+    with Client(daemon.socket_path) as good, Client(daemon.socket_path) as bad:
+        bad.send(data)
+        with pytest.raises((Disconnected, ConnectionError)):
+            while True:
+                bad.receive()
+        assert good.status()["n_clients"] >= 1
+    start_child().call(holder.acquire, daemon.socket_path, 2 * MIB)
+
+
+def test_a_thousand_rounds_leave_no_descriptor_and_no_watch_behind(start_daemon, start_child):
+    daemon = start(start_daemon)
+    child = start_child()
+    child.call(rounds, daemon.socket_path, 20)
+    daemon.wait_full()
+    before = resources(daemon)
+    child.call(rounds, daemon.socket_path, 1000)
+    daemon.wait_pool(lambda row: row["ready_bytes"] == row["target_bytes"], "the pool is full again")
+    wait_until(lambda: resources(daemon) <= before, f"descriptors and watches are {before} again")
+
+
+def rounds(me, path, n):
+    for _ in range(n):
+        holder.acquire(me, path, 2 * MIB, on_miss="wait", timeout_ms=20000)
+        holder.drop(me)
+
+
+def resources(daemon):
+    """Open descriptors and inotify watches."""
+    root = f"/proc/{daemon.pid}"
+    watches = 0
+    names = os.listdir(f"{root}/fd")
+    for name in names:
+        try:
+            with open(f"{root}/fdinfo/{name}") as info:
+                watches += len(re.findall(r"^inotify ", info.read(), re.MULTILINE))
+        except OSError:
+            continue  # closed meanwhile
+    return len(names), watches

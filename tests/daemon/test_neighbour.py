@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A good neighbour: the host's pages and the memory of live holders are left as they are."""
+
+import pathlib
+
+import pytest
+from harness import holder, wait_until
+from harness.pages import (
+    MAP_ANONYMOUS,
+    MAP_HUGETLB,
+    MAP_PRIVATE,
+    MIB,
+    PAGE_2M,
+    Mapping,
+    count,
+    free,
+    need_pages,
+)
+
+QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
+
+
+def settings():
+    return {str(path): path.read_text() for path in pathlib.Path("/sys/kernel/mm/hugepages").glob("*/nr_*hugepages")}
+
+
+def test_the_number_of_hugepages_is_never_changed(start_daemon, start_child):
+    need_pages(64)
+    before = settings()
+    assert before
+    daemon = start_daemon(pools=["2M:auto:128M"], config=QUICK)
+    child = start_child()
+    for n_bytes in 128 * MIB, 2 * MIB, 70 * MIB:
+        child.call(holder.acquire, daemon.socket_path, n_bytes, on_miss="fill")
+        child.call(holder.drop)
+    daemon.wait_full()
+    assert settings() == before
+    daemon.stop()
+    assert settings() == before
+
+
+def test_the_memory_of_a_live_holder_is_untouched_whatever_happens_around_it(start_daemon, start_child):
+    need_pages(96)
+    daemon = start_daemon(pools=["2M:auto:128M"], config=QUICK)
+    daemon.wait_full()
+    quiet, busy = start_child(), start_child()
+    quiet.call(holder.acquire, daemon.socket_path, 32 * MIB)
+    quiet.call(holder.fill)
+    for n_bytes in 6 * MIB, 90 * MIB, 96 * MIB, 2 * MIB:
+        busy.call(holder.acquire, daemon.socket_path, n_bytes, on_miss="fill")
+        busy.call(holder.fill, byte=0x11)
+        busy.call(holder.drop)
+    daemon.sweep()
+    assert quiet.call(holder.is_filled_with)
+    daemon.stop()
+    assert quiet.call(holder.is_filled_with)
+
+
+def reserve(me, n_pages):
+    """Address space with a promise of pages that are not taken yet."""
+    me.reserved = Mapping(-1, n_pages * PAGE_2M, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB)
+
+
+def use_reserved(me, n_pages):
+    for page in range(n_pages):
+        me.reserved.write(page * PAGE_2M, b"x")
+
+
+def test_pages_that_others_have_reserved_are_not_taken(start_daemon, start_child):
+    need_pages(64)
+    other = start_child()
+    other.call(reserve, free() - 8)
+    daemon = start_daemon(pools=["2M:2M:64M"], config=QUICK)
+    row = daemon.wait_pool(lambda row: row["shortfall_bytes"], "the shortfall is known")
+    assert row["ready_bytes"] + row["filling_bytes"] <= 64 * MIB - row["shortfall_bytes"]
+    other.call(use_reserved, 16)
+    other.kill()
+    daemon.wait_full()
+
+
+def test_no_surplus_page_is_ever_made(start_daemon):
+    """Where the host allows overcommitting a fill beyond the free pages would silently take ordinary memory."""
+    path = pathlib.Path(f"/sys/kernel/mm/hugepages/hugepages-{PAGE_2M // 1024}kB/nr_overcommit_hugepages")
+    need_pages(16)
+    before = path.read_text()
+    try:
+        path.write_text("64")
+    except OSError:
+        pytest.skip("only root can allow overcommitting")
+    try:
+        surplus = count("surplus")
+        wanted = (count("free") + 32) * 2
+        daemon = start_daemon(pools=[f"2M:2M:{wanted}M"] if wanted <= 512 else [f"2M:auto:{wanted}M"], config=QUICK)
+        daemon.wait_pool(lambda row: row["shortfall_bytes"] and not row["filling_bytes"], "all that can be filled is filled")
+        assert count("surplus") == surplus
+        daemon.stop()
+    finally:
+        path.write_text(before)
+
+
+def test_a_pool_that_was_short_is_filled_when_pages_appear(start_daemon, start_child):
+    need_pages(64)
+    other = start_child()
+    other.call(reserve, free() - 8)
+    daemon = start_daemon(pools=["2M:2M:64M"], config=QUICK)
+    daemon.wait_pool(lambda row: row["shortfall_bytes"] > 0, "the shortfall is known")
+    assert daemon.stderr().count("short") == 1
+    other.kill()
+    daemon.wait_full()
+    wait_until(lambda: daemon.pool()["shortfall_bytes"] == 0, "there is no shortfall any more")

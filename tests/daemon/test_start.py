@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Options, configuration, start and end of the daemon."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+
+import pytest
+from harness import wait_until
+from harness.daemon import DaemonFailed, sanitizer_environment
+from harness.pages import MIB, PAGE_1G, count, need_pages, sysfs
+
+
+def run(build, *args):
+    return subprocess.run(
+        [build / "daemon" / "hugezerod", *args],
+        env=dict(os.environ, **sanitizer_environment(None)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def check_config(build, tmp_path, text, *args):
+    path = tmp_path / "hugezerod.conf"
+    path.write_text(text)
+    return run(build, "--config", str(path), "--check-config", *args)
+
+
+def test_help_goes_to_stdout_and_fits_80_columns(build):
+    answer = run(build, "--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert max(map(len, answer.stdout.splitlines())) <= 80
+    for option in "--config", "--socket", "--pool", "--check-config", "--help", "--version":
+        assert option in answer.stdout
+
+
+def test_version_names_the_program_and_its_version(build):
+    answer = run(build, "--version")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.split()[0] == "hugezerod"
+
+
+@pytest.mark.parametrize("args", [["--no-such-option"], ["--config"], ["stray"]])
+def test_a_wrong_command_line_is_refused_on_stderr(build, args):
+    answer = run(build, *args)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr
+
+
+def test_the_sample_file_is_a_good_configuration(build):
+    sample = pathlib.Path(__file__).resolve().parents[2] / "config" / "hugezerod.conf"
+    answer = run(build, "--config", str(sample), "--check-config")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_good_configuration_passes_the_check_and_starts_nothing(build, tmp_path):
+    used = count("nr") - count("free")
+    answer = check_config(build, tmp_path, f"[Daemon]\nSocket={tmp_path}/socket\n[Pool vm]\nPageSize=2M\nTarget=4M\n")
+    assert answer.returncode == 0, answer.stderr
+    assert not (tmp_path / "socket").exists()
+    assert count("nr") - count("free") <= used + 64  # others may take some at the same time
+
+
+WRONG = {
+    "unknown key": ("[Daemon]\nSoket=/run/x\n", 2, "Soket"),
+    "unknown section": ("\n[Demon]\nSocket=/run/x\n", None, "Demon"),
+    "key without section": ("Socket=/run/x\n", 1, "Socket"),
+    "key without value": ("[Daemon]\n\nSocket\n", 3, "Socket"),
+    "duplicate pool": ("[Pool a]\nTarget=2M\n[Pool a]\nTarget=2M\n", 3, "a"),
+    "extent that is no multiple": ("[Pool a]\nPageSize=2M\nExtentSize=3M\nTarget=4M\n", None, "ExtentSize"),
+    "page size that the kernel lacks": ("[Pool a]\nPageSize=3M\nTarget=6M\n", 2, "PageSize"),
+    "node that does not exist": ("[Pool a]\nTarget=2M\nNodes=63\n", 3, "63"),
+    "relative socket path": ("[Daemon]\nSocket=run/socket\n", 2, "Socket"),
+    "socket path that is too long": (f"[Daemon]\nSocket=/{'x' * 107}\n", 2, "Socket"),
+    "no number": ("[Pool a]\nTarget=lots\n", 2, "Target"),
+    "bad duration": ("[Daemon]\nReleaseGrace=soon\n", 2, "ReleaseGrace"),
+    "text after a section": ("[Daemon] yes\nLogLevel=info\n", 1, None),
+    "indented key": ("[Daemon]\nLogLevel=info\n  Recycle=never\n", 3, None),
+    "long line": (f"[Daemon]\n# {'x' * 300}\nSocket=/{'x' * 300}\n", None, None),
+    "unknown group": ("[Daemon]\nSocketGroup=no-such-group\n", 2, "no-such-group"),
+    "bad quota": ("[Quota default]\nMaxBytes=-1\n", 2, "MaxBytes"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_configuration_is_refused_with_file_line_and_key(build, tmp_path, case):
+    text, line, word = WRONG[case]
+    answer = check_config(build, tmp_path, text)
+    assert answer.returncode == 1, (answer.returncode, answer.stderr)
+    assert f"{tmp_path}/hugezerod.conf" in answer.stderr
+    if line is not None:
+        assert f"hugezerod.conf:{line}:" in answer.stderr
+    if word is not None:
+        assert word in answer.stderr
+
+
+def test_a_configuration_that_is_named_must_exist(build, tmp_path):
+    answer = run(build, "--config", str(tmp_path / "none.conf"), "--check-config")
+    assert answer.returncode == 1
+    assert f"{tmp_path}/none.conf" in answer.stderr
+
+
+@pytest.mark.parametrize("spec", ["", "2M", "2M:auto", "2M:3M:4M", "2M:auto:4M@99", "2M:auto:lots", "5M:auto:10M"])
+def test_a_wrong_pool_option_is_refused(build, spec):
+    answer = run(build, "--pool", spec, "--check-config")
+    assert answer.returncode != 0
+    assert answer.stderr
+
+
+def test_a_wrong_configuration_does_not_start(start_daemon):
+    with pytest.raises(DaemonFailed) as failure:
+        start_daemon(config="Recycle=perhaps\n")
+    assert failure.value.code == 1
+    assert "hugezerod.conf:3:" in failure.value.stderr
+    assert "Recycle" in failure.value.stderr
+
+
+def test_drop_ins_come_after_the_file(build, tmp_path):
+    (tmp_path / "hugezerod.conf.d").mkdir()
+    (tmp_path / "hugezerod.conf.d" / "50-bad.conf").write_text("[Daemon]\n\nRecycle=perhaps\n")
+    answer = check_config(build, tmp_path, "[Daemon]\nRecycle=never\n")
+    assert answer.returncode == 1
+    assert "50-bad.conf:3:" in answer.stderr
+
+
+def test_pools_of_the_command_line_replace_those_of_the_file(start_daemon):
+    need_pages(4)
+    daemon = start_daemon(config="[Pool file]\nTarget=2M\n", pools=["2M:auto:4M", "2M:2M:4M"])
+    rows = daemon.pools()
+    assert sorted((row["extent_bytes"], row["target_bytes"]) for row in rows) == [(0, 4 * MIB), (2 * MIB, 4 * MIB)]
+    assert "file" not in {row["name"] for row in rows}
+
+
+@pytest.mark.large
+def test_no_configuration_at_all_gives_half_of_the_free_pages(start_daemon):
+    need_pages(64)
+    daemon = start_daemon(config="")
+    row = daemon.pool()
+    free_then = count("free") + (row["ready_bytes"] + row["filling_bytes"]) // row["page_size_bytes"]
+    # The numbers are read at different moments
+    assert abs(row["target_bytes"] // row["page_size_bytes"] - free_then // 2) <= free_then // 8
+    assert row["extent_bytes"] == 0
+    assert "half" in daemon.stderr()
+
+
+def test_the_socket_is_gone_after_the_end(start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"])
+    path = pathlib.Path(daemon.socket_path)
+    assert path.is_socket()
+    daemon.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: daemon.process.poll() is not None, "the daemon has ended")
+    assert not path.exists()
+
+
+def test_a_second_daemon_on_the_same_socket_is_refused(build, start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"])
+    answer = run(build, "--socket", daemon.socket_path, "--pool", "2M:auto:0")
+    assert answer.returncode == 1
+    assert daemon.socket_path in answer.stderr
+    daemon.status()
+
+
+def test_a_stale_socket_is_replaced(start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"])
+    daemon.kill()
+    assert pathlib.Path(daemon.socket_path).is_socket()
+    again = start_daemon(pools=["2M:auto:0"], args=["--socket", daemon.socket_path])
+    again.socket_path = daemon.socket_path
+    again.status()
+    again.stop()
+    daemon.clean()
+
+
+def test_a_file_in_place_of_the_socket_is_left_alone(build, tmp_path):
+    (tmp_path / "socket").write_text("precious")
+    answer = run(build, "--socket", str(tmp_path / "socket"), "--pool", "2M:auto:0")
+    assert answer.returncode == 1
+    assert str(tmp_path / "socket") in answer.stderr
+    assert (tmp_path / "socket").read_text() == "precious"
+
+
+def test_the_socket_has_the_mode_and_group_of_the_configuration(start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"], config="SocketMode=0640\nSocketGroup=daemon\n")
+    status = os.stat(daemon.socket_path)
+    assert (status.st_mode & 0o777, status.st_gid) == (0o640, 1)
+
+
+def test_the_socket_is_closed_to_others_by_default(build, tmp_path, start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"], config="SocketMode=0660\n")
+    assert os.stat(daemon.socket_path).st_mode & 0o777 == 0o660
+    sample = (pathlib.Path(__file__).resolve().parents[2] / "config" / "hugezerod.conf").read_text()
+    assert "SocketMode=0660" in sample
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_while_it_is_filling(start_daemon, number):
+    need_pages(128)
+    daemon = start_daemon(pools=["2M:auto:256M"])
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(20) == 0
+
+
+def test_a_daemon_without_privileges_serves(start_daemon):
+    need_pages(4)
+    daemon = start_daemon(pools=["2M:auto:8M"], uid=65534)
+    daemon.wait_full()
+
+
+def test_it_is_ready_before_the_pool_is_full(start_daemon):
+    """Also when the pool can never be full: what is missing is a shortfall, said once."""
+    if not sysfs(PAGE_1G).is_dir():
+        pytest.skip("cannot: this kernel has no pages of 1 GiB")
+    n_wanted = count("nr", PAGE_1G) + 2
+    daemon = start_daemon(pools=[f"1G:auto:{n_wanted}G"])
+    row = daemon.wait_pool(lambda row: row["shortfall_bytes"] >= 2 * PAGE_1G, "the shortfall is known")
+    assert row["target_bytes"] == n_wanted * PAGE_1G
+    assert daemon.stderr().count("short") == 1
+
+
+def test_stdin_and_stdout_are_not_needed(start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.connect(daemon.socket_path)

@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Builds the tests of lib/clear for arm64 and runs them under user-mode emulation, on processors that differ in what they clear with.
+#
+# The two MOPS methods need a later QEMU than Debian 12's: "tests/unit/fetch-qemu.sh build/qemu", as tests/run does.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/../.."
+
+compiler=${HUGEZERO_ARM64_CC:-aarch64-linux-gnu-gcc}
+newer=build/qemu/qemu-aarch64
+sources=(lib/clear/{arm64,calibrate,choose,clear,generic,sigbus}.c lib/common/parse.c)
+flags=(-O2 -g -static -std=gnu17 -D_GNU_SOURCE -DRUNNING_ON_EMULATOR=1 -Wall -Wextra -Werror -Wno-unused-parameter
+        -Wno-missing-field-initializers -fno-strict-aliasing -Itests/unit/plain -Itests/unit -Ilib/clear -Ilib/common)
+
+skip() {
+        echo "skipped: $1"
+        exit 77
+}
+
+# run "QEMU OPTION..." CPU METHOD... - all tests; each METHOD must be among the available ones, or nothing was tried
+run() {
+        local qemu cpu=$2 test method
+        read -ra qemu <<< "$1"
+        shift 2
+        for test in clear calibrate; do
+                echo "# $test on $cpu, $("${qemu[@]}" --version | head -n 1)"
+                "${qemu[@]}" -cpu "$cpu" "$work/test-$test" | tee "$work/output"
+        done
+        for method; do
+                grep -q "^$method " "$work/output" || {
+                        echo "run-arm64.sh: $method was not measured on $cpu, so it is not available there"
+                        exit 1
+                }
+        done
+}
+
+command -v "$compiler" > /dev/null || skip "no $compiler: install gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
+command -v qemu-aarch64-static > /dev/null || [[ -x $newer ]] || skip "no qemu-aarch64-static: install qemu-user-static"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for test in clear calibrate; do
+        "$compiler" "${flags[@]}" -o "$work/test-$test" "tests/unit/test-$test.c" "${sources[@]}"
+done
+
+# "dc zva" clears 64 bytes on one, 256 on the other; base pages of 4 and 16 KiB
+if command -v qemu-aarch64-static > /dev/null; then
+        run qemu-aarch64-static cortex-a53 memset generic dc-zva stnp
+        run qemu-aarch64-static a64fx memset generic dc-zva stnp
+        run "qemu-aarch64-static -p 16384" cortex-a53 memset generic dc-zva stnp
+fi
+if [[ -x $newer ]]; then
+        run "$newer" max memset generic mops mops-nt dc-zva stnp
+else
+        echo "[  SKIPPED ] mops" # counted by tests/tally.py
+fi
