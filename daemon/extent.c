@@ -177,6 +177,13 @@ int extent_file_populate(struct extent_file *file, uint64_t offset_bytes, uint64
         return 0;
 }
 
+void extent_file_touch(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes) {
+        volatile char *addr = (char *) file->addr + offset_bytes;
+
+        for (uint64_t at = 0; at < bytes; at += file->page_size_bytes)
+                addr[at] = 0;
+}
+
 void extent_file_clear(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes) {
         assert(file->addr && offset_bytes <= file->mapped_bytes && bytes <= file->mapped_bytes - offset_bytes);
         memset((char *) file->addr + offset_bytes, 0, bytes);
