@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* One request for everything that the --grant options of run and hold name. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+#include "ctl-acquire.h"
+#include "parse.h"
+
+int ctl_acquire_add(struct ctl_acquire *acquire, const char *verb, const char *spec) {
+        char error[CTL_SPEC_ERROR_BYTES];
+        if (acquire->n_specs == HUGEZERO_MAX_ITEMS)
+                return ctl_usage_error(verb, "grant '%s': a request has at most %d", spec, HUGEZERO_MAX_ITEMS);
+        if (ctl_grant_spec_parse(spec, &acquire->specs[acquire->n_specs], error) < 0)
+                return ctl_usage_error(verb, "grant '%s': %s", spec, error);
+        acquire->n_specs++;
+        return CTL_EXIT_OK;
+}
+
+int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int option, const char *value) {
+        uint32_t miss = option == CTL_OPTION_FILL ? HUGEZERO_MISS_FILL : HUGEZERO_MISS_WAIT;
+        uint64_t timeout_ms = UINT64_MAX;
+        if (acquire->miss != HUGEZERO_MISS_FAIL && acquire->miss != miss)
+                return ctl_usage_error(verb, "option --fill: --wait is given too, and only one of them can be");
+        if (value && parse_duration(value, &timeout_ms) < 0)
+                return ctl_usage_error(verb, "option --wait=%s: a time as 500ms, 10s, 5min or infinity is expected", value);
+        if (timeout_ms != UINT64_MAX && timeout_ms > INT32_MAX)
+                return ctl_usage_error(verb, "option --wait=%s: more than 24 days; use infinity", value);
+        acquire->miss = miss;
+        acquire->timeout_ms = miss == HUGEZERO_MISS_FILL ? 0 : timeout_ms == UINT64_MAX ? -1 : (int32_t) timeout_ms;
+        return CTL_EXIT_OK;
+}
+
+static int try_once(struct hugezero_conn *conn, const struct ctl_acquire *acquire, uint32_t flags, struct hugezero_grant **ret_grant) {
+        _cleanup_request_ struct hugezero_request *request = NULL;
+        int r = hugezero_request_new(&request);
+        for (size_t idx = 0; r >= 0 && idx < acquire->n_specs; idx++) {
+                const struct ctl_grant_spec *spec = &acquire->specs[idx];
+                r = hugezero_request_add_item(request, spec->bytes, spec->page_size_bytes, spec->node, spec->flags | flags,
+                                              *spec->pool ? spec->pool : NULL);
+        }
+        if (r >= 0)
+                r = hugezero_request_set_miss(request, acquire->miss, acquire->timeout_ms);
+        return r < 0 ? r : hugezero_acquire(conn, request, ret_grant);
+}
+
+/* The daemon's files have mode 0600 unless they are reopenable: who can open them all the same? */
+static bool can_open_anyway(const struct hugezero_conn *conn) {
+        pid_t pid;
+        uid_t uid;
+        return geteuid() == 0 || (ctl_peer(conn, &pid, &uid) >= 0 && geteuid() == uid);
+}
+
+int ctl_acquire_get(const struct ctl *ctl, struct hugezero_conn *conn, const struct ctl_acquire *acquire,
+                    struct hugezero_grant **ret_grant) {
+        int r = try_once(conn, acquire, acquire->is_plain ? 0 : HUGEZERO_REOPENABLE, ret_grant);
+        if (r != -EOPNOTSUPP || acquire->is_plain)
+                return r < 0 ? ctl_daemon_error(ctl, conn, "acquiring", r) : CTL_EXIT_OK;
+        if (can_open_anyway(conn)) {
+                r = try_once(conn, acquire, 0, ret_grant);
+                return r < 0 ? ctl_daemon_error(ctl, conn, "acquiring", r) : CTL_EXIT_OK;
+        }
+        (void) ctl_daemon_error(ctl, conn, "acquiring a grant that can be opened by path", r);
+        ctl_error("set SocketGroup= in hugezerod.conf to a group of yours, or give --no-reopen when only the descriptor is needed");
+        return CTL_EXIT_FAILED;
+}

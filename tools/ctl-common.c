@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the verbs of hugezeroctl share. */
+#include <errno.h>
+#include <inttypes.h>
+#include <libsmartcols/libsmartcols.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "cleanup.h"
+#include "ctl.h"
+
+static void print_error(const char *format, va_list arguments) {
+        (void) fflush(stdout); /* keeps the order where both go to one terminal */
+        (void) fputs("hugezeroctl: ", stderr);
+        (void) vfprintf(stderr, format, arguments);
+        (void) fputc('\n', stderr);
+}
+
+void ctl_error(const char *format, ...) {
+        va_list arguments;
+        va_start(arguments, format);
+        print_error(format, arguments);
+        va_end(arguments);
+}
+
+int ctl_usage_error(const char *verb, const char *format, ...) {
+        va_list arguments;
+        va_start(arguments, format);
+        print_error(format, arguments);
+        va_end(arguments);
+        (void) fprintf(stderr, "Try: hugezeroctl %s%s--help\n", verb ? verb : "", verb ? " " : "");
+        return CTL_EXIT_USAGE;
+}
+
+int ctl_getopt(struct ctl *ctl, const char *verb, int argc, char *argv[], const struct option *options, const char *help) {
+        /* '+': what follows the first word that is no option is somebody else's command line. ':': tells the two errors apart. */
+        for (;;) {
+                const char *at = argv[optind > 0 ? optind : 1];
+                int option = getopt_long(argc, argv, "+:h", options, NULL);
+                switch (option) {
+                case 'h':
+                case CTL_OPTION_HELP:
+                        (void) fputs(help, stdout);
+                        return CTL_OPTION_HELP;
+                case CTL_OPTION_SOCKET:
+                        ctl->socket_path = optarg;
+                        break;
+                case CTL_OPTION_JSON:
+                        ctl->json = true;
+                        break;
+                case ':':
+                        (void) ctl_usage_error(verb, "option %s: it needs a value", at);
+                        return '?';
+                case '?':
+                        (void) ctl_usage_error(verb, "option %s: there is no such option, or it takes no value", at);
+                        return '?';
+                default:
+                        return option;
+                }
+        }
+}
+
+int ctl_getopt_exit(int option) {
+        return option == CTL_OPTION_HELP ? CTL_EXIT_OK : CTL_EXIT_USAGE;
+}
+
+int ctl_no_arguments(int argc, char *argv[]) {
+        return optind < argc ? ctl_usage_error(argv[0], "argument '%s': %s takes none", argv[optind], argv[0]) : CTL_EXIT_OK;
+}
+
+int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
+        int r = hugezero_conn_open(ctl->socket_path, ret_conn);
+        if (r >= 0)
+                return CTL_EXIT_OK;
+        const char *text = hugezero_conn_get_error_text(NULL);
+        if (!*text)
+                text = strerror(-r);
+        switch (-r) {
+        case ENOENT:
+        case ECONNREFUSED:
+        case ECONNRESET:
+                ctl_error("connecting: %s: no daemon: %s; start hugezerod, or name its socket with --socket", ctl->socket_path, text);
+                return CTL_EXIT_NO_DAEMON;
+        case EACCES:
+                ctl_error("connecting: %s: %s; only root and the members of the socket's group may: ls -l shows it", ctl->socket_path, text);
+                return CTL_EXIT_FAILED;
+        default:
+                ctl_error("connecting: %s: %s", ctl->socket_path, text);
+                return CTL_EXIT_FAILED;
+        }
+}
+
+int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, const char *what, int error) {
+        const char *text = hugezero_conn_get_error_text(conn);
+        ctl_error("%s: %s: %s", what, ctl->socket_path, *text ? text : strerror(-error));
+        return error == -ECONNRESET ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
+}
+
+int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status) {
+        int r = hugezero_status_read(conn, ret_status);
+        return r < 0 ? ctl_daemon_error(ctl, conn, "reading the status", r) : CTL_EXIT_OK;
+}
+
+int ctl_peer(const struct hugezero_conn *conn, pid_t *ret_pid, uid_t *ret_uid) {
+        struct ucred peer;
+        socklen_t n_bytes = sizeof(peer);
+        if (getsockopt(hugezero_conn_get_fd(conn), SOL_SOCKET, SO_PEERCRED, &peer, &n_bytes) < 0)
+                return negative_errno();
+        *ret_pid = peer.pid;
+        *ret_uid = peer.uid;
+        return 0;
+}
+
+const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]) {
+        static const struct {
+                uint64_t seconds;
+                const char *name;
+        } units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+        uint64_t seconds = ms / 1000;
+        size_t unit = 0;
+        while (unit < 3 && seconds < units[unit].seconds)
+                unit++;
+        uint64_t rest = unit < 3 ? seconds % units[unit].seconds / units[unit + 1].seconds : 0;
+        int n = snprintf(buffer, CTL_AGE_BYTES, "%" PRIu64 "%s", seconds / units[unit].seconds, units[unit].name);
+        if (rest)
+                (void) snprintf(buffer + n, CTL_AGE_BYTES - (size_t) n, " %" PRIu64 "%s", rest, units[unit + 1].name);
+        return buffer;
+}
+
+int ctl_print_json(json_t *json) {
+        if (!json || json_dumpf(json, stdout, JSON_INDENT(2)) < 0 || putchar('\n') == EOF) {
+                ctl_error("printing JSON: standard output: %s", json ? "it cannot be written" : "out of memory");
+                json_decref(json);
+                return CTL_EXIT_FAILED;
+        }
+        json_decref(json);
+        return CTL_EXIT_OK;
+}
+
+struct libscols_table *ctl_table_new(const struct ctl_column *columns, size_t n_columns) {
+        struct libscols_table *table = scols_new_table();
+        if (!table)
+                return NULL;
+        /* A pipe has no width: without this smartcols would cut a row at 80 columns for a reader that is a program. */
+        (void) scols_table_set_termforce(table, SCOLS_TERMFORCE_NEVER);
+        for (size_t idx = 0; idx < n_columns; idx++)
+                if (!scols_table_new_column(table, columns[idx].name, 0, columns[idx].is_right ? SCOLS_FL_RIGHT : 0)) {
+                        scols_unref_table(table);
+                        return NULL;
+                }
+        return table;
+}
+
+int ctl_table_add(struct libscols_table *table, const char *const *cells, size_t n_cells) {
+        if (!table)
+                return -ENOMEM;
+        struct libscols_line *line = scols_table_new_line(table, NULL);
+        if (!line)
+                return -ENOMEM;
+        for (size_t idx = 0; idx < n_cells; idx++) {
+                int r = scols_line_set_data(line, idx, cells[idx]);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+int ctl_table_print(struct libscols_table *table) {
+        int r = table ? scols_print_table(table) : -ENOMEM;
+        scols_unref_table(table);
+        if (r < 0)
+                ctl_error("printing a table: standard output: %s", strerror(-r));
+        return r < 0 ? CTL_EXIT_FAILED : CTL_EXIT_OK;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hugezeroctl status: the pools, node by node, and the daemon's counters. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleanup.h"
+#include "ctl.h"
+#include "parse.h"
+
+static const char help[] =
+        "Usage: hugezeroctl status [OPTIONS]\n"
+        "\n"
+        "Shows each pool on each node, and the daemon's counters.\n"
+        "\n"
+        "Options:\n"
+        "  --json          one JSON object, sizes in bytes\n"
+        "  --socket PATH   the daemon's socket\n"
+        "  --help          this text\n";
+
+/* The figures that can be added up over the pools of a node. */
+static const struct {
+        const char *key;
+        size_t offset;
+} sums[] = {
+        {"target_bytes", offsetof(struct hugezero_pool_info, target_bytes)},
+        {"ready_bytes", offsetof(struct hugezero_pool_info, ready_bytes)},
+        {"granted_bytes", offsetof(struct hugezero_pool_info, granted_bytes)},
+        {"returned_bytes", offsetof(struct hugezero_pool_info, returned_bytes)},
+        {"filling_bytes", offsetof(struct hugezero_pool_info, filling_bytes)},
+        {"shortfall_bytes", offsetof(struct hugezero_pool_info, shortfall_bytes)},
+        {"pinned_bytes", offsetof(struct hugezero_pool_info, pinned_bytes)},
+};
+#define N_SUMS (sizeof(sums) / sizeof(sums[0]))
+
+static uint64_t figure(const struct hugezero_pool_info *pool, size_t offset) {
+        return *(const uint64_t *) ((const char *) pool + offset);
+}
+
+static json_t *pool_to_json(const struct hugezero_pool_info *pool) {
+        json_t *json = json_pack("{s:s, s:i, s:I, s:I}", "name", pool->name, "node", (int) pool->node, "page_size_bytes",
+                                 (json_int_t) pool->page_size_bytes, "extent_bytes", (json_int_t) pool->extent_bytes);
+        for (size_t idx = 0; json && idx < N_SUMS; idx++)
+                (void) json_object_set_new(json, sums[idx].key, json_integer((json_int_t) figure(pool, sums[idx].offset)));
+        _cleanup_json_ json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "kernel_free_bytes",
+                                                (json_int_t) pool->kernel_free_bytes, "largest_ready_bytes",
+                                                (json_int_t) pool->largest_ready_bytes, "extents_ready",
+                                                (json_int_t) pool->n_extents_ready, "exact", (json_int_t) pool->n_exact_total, "cut",
+                                                (json_int_t) pool->n_cut_total, "grown", (json_int_t) pool->n_grown_total, "built",
+                                                (json_int_t) pool->n_built_total, "zeroed_bytes",
+                                                (json_int_t) pool->zeroed_bytes_total);
+        if (json && more)
+                (void) json_object_update(json, more);
+        return json;
+}
+
+static json_t *node_to_json(int32_t node, const struct hugezero_pool_info *pools, size_t n_pools) {
+        json_t *json = json_pack("{s:i}", "node", (int) node);
+        for (size_t idx = 0; json && idx < N_SUMS; idx++) {
+                uint64_t sum = 0;
+                for (size_t pool = 0; pool < n_pools; pool++)
+                        sum += pools[pool].node == node ? figure(&pools[pool], sums[idx].offset) : 0;
+                (void) json_object_set_new(json, sums[idx].key, json_integer((json_int_t) sum));
+        }
+        return json;
+}
+
+static json_t *nodes_to_json(const struct hugezero_pool_info *pools, size_t n_pools) {
+        json_t *json = json_array();
+        for (int32_t node = -1;;) {
+                int32_t next = INT32_MAX;
+                for (size_t idx = 0; idx < n_pools; idx++)
+                        if (pools[idx].node > node && pools[idx].node < next)
+                                next = pools[idx].node;
+                if (next == INT32_MAX)
+                        return json;
+                (void) json_array_append_new(json, node_to_json(next, pools, n_pools));
+                node = next;
+        }
+}
+
+static int print_json(const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
+        json_t *rows = json_array();
+        for (size_t idx = 0; idx < n_pools; idx++)
+                (void) json_array_append_new(rows, pool_to_json(&pools[idx]));
+        json_t *counters = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "granted",
+                                     (json_int_t) daemon->n_granted_total, "refused", (json_int_t) daemon->n_refused_total, "exact",
+                                     (json_int_t) daemon->n_exact_total, "cut", (json_int_t) daemon->n_cut_total, "grown",
+                                     (json_int_t) daemon->n_grown_total, "built", (json_int_t) daemon->n_built_total,
+                                     "zeroed_bytes", (json_int_t) daemon->zeroed_bytes_total, "granted_bytes",
+                                     (json_int_t) daemon->granted_bytes_total, "scrubbed_bytes",
+                                     (json_int_t) daemon->scrubbed_bytes_total, "doubts", (json_int_t) daemon->n_doubts_total);
+        json_t *ratio = daemon->granted_bytes_total
+                                ? json_real((double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total)
+                                : json_null();
+        return ctl_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "version", daemon->version,
+                                        "uptime_ms", (json_int_t) daemon->uptime_ms, "clients", (json_int_t) daemon->n_clients,
+                                        "waiting", (json_int_t) daemon->n_waiting, "grants", (json_int_t) daemon->n_grants,
+                                        "extents_granted", (json_int_t) daemon->n_extents_granted, "fds_in_flight",
+                                        (json_int_t) daemon->n_fds_in_flight, "nodes", nodes_to_json(pools, n_pools), "pools", rows,
+                                        "counters", counters, "zeroed_per_granted_byte", ratio));
+}
+
+static int print_pools(const struct hugezero_pool_info *pools, size_t n_pools) {
+        static const struct ctl_column columns[] = {
+                {"POOL", false},    {"NODE", true},     {"PAGE", true},    {"EXTENT", true}, {"TARGET", true}, {"READY", true},
+                {"GRANTED", true},  {"RETURNED", true}, {"FILLING", true}, {"SHORT", true},  {"PINNED", true}, {"LARGEST", true},
+        };
+        struct libscols_table *table = ctl_table_new(columns, sizeof(columns) / sizeof(columns[0]));
+        for (size_t idx = 0; idx < n_pools; idx++) {
+                const struct hugezero_pool_info *pool = &pools[idx];
+                const uint64_t sizes[] = {pool->page_size_bytes, pool->extent_bytes,   pool->target_bytes,  pool->ready_bytes,
+                                          pool->granted_bytes,   pool->returned_bytes, pool->filling_bytes, pool->shortfall_bytes,
+                                          pool->pinned_bytes,    pool->largest_ready_bytes};
+                char node[16], texts[sizeof(sizes) / sizeof(sizes[0])][FORMAT_SIZE_BYTES];
+                const char *cells[2 + sizeof(sizes) / sizeof(sizes[0])] = {pool->name, node};
+                (void) snprintf(node, sizeof(node), "%" PRId32, pool->node);
+                for (size_t at = 0; at < sizeof(sizes) / sizeof(sizes[0]); at++)
+                        cells[2 + at] = at == 1 && !sizes[at] ? "auto" : format_size(sizes[at], texts[at]);
+                (void) ctl_table_add(table, cells, sizeof(cells) / sizeof(cells[0]));
+        }
+        return ctl_table_print(table);
+}
+
+static int print_text(const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
+        char uptime[CTL_AGE_BYTES], zeroed[FORMAT_SIZE_BYTES], granted[FORMAT_SIZE_BYTES], scrubbed[FORMAT_SIZE_BYTES];
+        printf("hugezerod %s, up %s\n", daemon->version, ctl_format_age(daemon->uptime_ms, uptime));
+        printf("clients %" PRIu64 ", requests waiting %" PRIu64 ", grants %" PRIu64 " with %" PRIu64 " extents\n", daemon->n_clients,
+               daemon->n_waiting, daemon->n_grants, daemon->n_extents_granted);
+        int exit_code = print_pools(pools, n_pools);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64 ", grown %" PRIu64
+               ", built %" PRIu64 "\n",
+               daemon->n_granted_total, daemon->n_refused_total, daemon->n_exact_total, daemon->n_cut_total, daemon->n_grown_total,
+               daemon->n_built_total);
+        printf("since start: zeroed %s (scrubbed %s), granted %s", format_size(daemon->zeroed_bytes_total, zeroed),
+               format_size(daemon->scrubbed_bytes_total, scrubbed), format_size(daemon->granted_bytes_total, granted));
+        if (daemon->granted_bytes_total)
+                printf("; %.2f zeroed per granted byte", (double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total);
+        (void) putchar('\n');
+        return CTL_EXIT_OK;
+}
+
+int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]) {
+        static const struct option options[] = {CTL_OPTIONS_COMMON, CTL_OPTIONS_JSON, {}};
+        int option = ctl_getopt(ctl, argv[0], argc, argv, options, help);
+        if (option != -1)
+                return ctl_getopt_exit(option);
+        int exit_code = ctl_no_arguments(argc, argv);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+
+        _cleanup_conn_ struct hugezero_conn *conn = NULL;
+        _cleanup_status_ struct hugezero_status *status = NULL;
+        exit_code = ctl_connect(ctl, &conn);
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = ctl_read_status(ctl, conn, &status);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+
+        struct hugezero_daemon_info daemon = {.struct_bytes = sizeof(daemon)};
+        size_t n_pools = hugezero_status_get_n_pools(status);
+        _cleanup_free_ struct hugezero_pool_info *pools = calloc(n_pools + 1, sizeof(*pools));
+        int r = pools ? hugezero_status_get_daemon(status, &daemon) : -ENOMEM;
+        for (size_t idx = 0; r >= 0 && idx < n_pools; idx++) {
+                pools[idx].struct_bytes = sizeof(*pools);
+                r = hugezero_status_get_pool(status, (uint32_t) idx, &pools[idx]);
+        }
+        if (r < 0) {
+                ctl_error("reading the status: %s: %s", ctl->socket_path, strerror(-r));
+                return CTL_EXIT_FAILED;
+        }
+        return ctl->json ? print_json(&daemon, pools, n_pools) : print_text(&daemon, pools, n_pools);
+}
