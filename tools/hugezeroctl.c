@@ -11,7 +11,7 @@ static const struct {
         int (*run)(struct ctl *ctl, int argc, char *argv[]);
 } verbs[] = {
         {"status", ctl_verb_status}, {"grants", ctl_verb_grants}, {"run", ctl_verb_run},
-        {"hold", ctl_verb_hold},
+        {"hold", ctl_verb_hold},     {"bench", ctl_verb_bench},
 };
 
 static const char help[] =
@@ -24,6 +24,7 @@ static const char help[] =
         "  grants    who asked for what, how long ago, and who has it now\n"
         "  run       start a program with granted memory as file descriptors\n"
         "  hold      keep a grant and print its path\n"
+        "  bench     measure the pool against the kernel\n"
         "\n"
         "Options:\n"
         "  --socket PATH   the daemon's socket\n"

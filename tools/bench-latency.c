@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * hugezeroctl bench --latency: one extent of one page, next to the least that two processes need for handing over a description
+ * of their own, and to the kernel's way. The raw exchange is written out here, control messages included: it is the yardstick,
+ * so nothing of the project may be in it, and its receiver sleeps in recvmsg without asking first.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "bench-stats.h"
+#include "bench.h"
+#include "cleanup.h"
+#include "parse.h"
+
+#define N_WARM_UP 16           /* chosen: caches and the branch predictor are warm after a few */
+#define RAW_REQUEST_BYTES 80   /* as a request for one item */
+#define RAW_REPLY_BYTES 48     /* as a grant of one extent */
+#define SPARE_FDS 32           /* chosen: what the process has open otherwise, with a margin */
+
+union control {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr alignment;
+};
+
+static int raw_send(int socket_fd, size_t n_bytes, int fd) {
+        char bytes[RAW_REQUEST_BYTES] = {};
+        union control control = {};
+        struct iovec iov = {bytes, n_bytes};
+        struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+        if (fd >= 0) {
+                message.msg_control = &control;
+                message.msg_controllen = sizeof(control);
+                struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+                header->cmsg_level = SOL_SOCKET;
+                header->cmsg_type = SCM_RIGHTS;
+                header->cmsg_len = CMSG_LEN(sizeof(fd));
+                memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+        }
+        return sendmsg(socket_fd, &message, MSG_NOSIGNAL) < 0 ? negative_errno() : 0;
+}
+
+/* *@ret_fd is -1 when none came. Returns the length, 0 at the end. */
+static ssize_t raw_receive(int socket_fd, int *ret_fd) {
+        char bytes[RAW_REQUEST_BYTES];
+        union control control;
+        struct iovec iov = {bytes, sizeof(bytes)};
+        struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+        ssize_t n = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
+        if (n < 0)
+                return negative_errno();
+        const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        *ret_fd = -1;
+        if (header && header->cmsg_type == SCM_RIGHTS)
+                memcpy(ret_fd, CMSG_DATA(header), sizeof(*ret_fd));
+        return n;
+}
+
+/* The other process: each message is answered by a new description of the same hugetlb file. Never returns. */
+static _Noreturn void raw_peer(int socket_fd, uint64_t page_size_bytes) {
+        char path[64];
+        int unused;
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int file_fd = memfd_create("hugezeroctl-bench",
+                                   MFD_CLOEXEC | MFD_HUGETLB | ((unsigned) __builtin_ctzll(page_size_bytes) << MAP_HUGE_SHIFT));
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
+        while (file_fd >= 0 && raw_receive(socket_fd, &unused) > 0) {
+                int fd = open(path, O_RDWR | O_CLOEXEC);
+                if (fd < 0 || raw_send(socket_fd, RAW_REPLY_BYTES, fd) < 0)
+                        break;
+                (void) close(fd);
+        }
+        _exit(0);
+}
+
+static int raw_rounds(int socket_fd, uint64_t *samples_ns, unsigned n_runs) {
+        for (unsigned run = 0; run < N_WARM_UP + n_runs; run++) {
+                int fd = -1;
+                uint64_t start_ns = bench_now_ns();
+                int r = raw_send(socket_fd, RAW_REQUEST_BYTES, -1);
+                ssize_t n = r < 0 ? r : raw_receive(socket_fd, &fd);
+                uint64_t end_ns = bench_now_ns();
+                if (n < 0 || fd < 0)
+                        return n < 0 ? (int) n : -EPIPE;
+                (void) close(fd);
+                if (run >= N_WARM_UP)
+                        samples_ns[run - N_WARM_UP] = end_ns - start_ns;
+        }
+        return 0;
+}
+
+static int measure_raw(const struct bench *bench, uint64_t *samples_ns) {
+        int fds[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0) {
+                ctl_error("measuring the raw exchange: socketpair: %s", strerror(errno));
+                return CTL_EXIT_FAILED;
+        }
+        _cleanup_close_ int ours = fds[0], theirs = fds[1];
+        pid_t pid = fork();
+        if (pid == 0) {
+                (void) close(ours);
+                raw_peer(theirs, bench->page_size_bytes);
+        }
+        int r = pid < 0 ? negative_errno() : 0;
+        theirs = safe_close(theirs);
+        if (r >= 0)
+                r = raw_rounds(ours, samples_ns, bench->n_runs);
+        ours = safe_close(ours); /* the peer ends at this */
+        if (pid > 0)
+                (void) waitpid(pid, NULL, 0);
+        if (r < 0)
+                ctl_error("measuring the raw exchange: a hugetlb file between two processes: %s", strerror(-r));
+        return r < 0 ? CTL_EXIT_FAILED : CTL_EXIT_OK;
+}
+
+static int measure_kernel(const struct bench *bench, uint64_t *samples_ns) {
+        struct bench one = *bench;
+        one.bytes = bench->page_size_bytes;
+        for (unsigned run = 0; run < N_WARM_UP + bench->n_runs; run++) {
+                uint64_t ns;
+                int exit_code = bench_kernel_run(&one, BENCH_DEMAND, &ns);
+                if (exit_code != CTL_EXIT_OK)
+                        return exit_code;
+                if (run >= N_WARM_UP)
+                        samples_ns[run - N_WARM_UP] = ns;
+        }
+        return CTL_EXIT_OK;
+}
+
+/* All are kept until the end: giving back would have the daemon work while the next one is measured. */
+static int measure_acquire(const struct bench *bench, uint64_t *samples_ns) {
+        unsigned n = N_WARM_UP + bench->n_runs, n_grants = 0;
+        _cleanup_request_ struct hugezero_request *request = NULL;
+        _cleanup_free_ struct hugezero_grant **grants = calloc(n, sizeof(struct hugezero_grant *));
+        int exit_code = bench_pool_new_request(bench, bench->page_size_bytes, &request);
+        if (exit_code != CTL_EXIT_OK || !grants)
+                return CTL_EXIT_FAILED;
+        while (n_grants < n) {
+                uint64_t start_ns = bench_now_ns();
+                int r = hugezero_acquire(bench->conn, request, &grants[n_grants]);
+                uint64_t end_ns = bench_now_ns();
+                if (r < 0) {
+                        exit_code = ctl_daemon_error(bench->ctl, bench->conn, "acquiring one extent", r);
+                        break;
+                }
+                if (n_grants >= N_WARM_UP)
+                        samples_ns[n_grants - N_WARM_UP] = end_ns - start_ns;
+                n_grants++;
+        }
+        while (n_grants > 0)
+                hugezero_grant_free(grants[--n_grants]);
+        return exit_code;
+}
+
+struct figure {
+        const char *key, *name;
+        uint64_t *samples_ns;
+        struct bench_stats stats;
+};
+
+static int print(const struct bench *bench, const struct figure figures[3]) {
+        double over_raw = figures[0].stats.median_ns / figures[1].stats.median_ns;
+        double kernel_over = figures[2].stats.median_ns / figures[0].stats.median_ns;
+        if (bench->ctl->json) {
+                json_t *json = json_pack("{s:I, s:i, s:i, s:f, s:f}", "page_size_bytes", (json_int_t) bench->page_size_bytes, "node",
+                                         (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw", over_raw,
+                                         "ratio_kernel_over_acquire", kernel_over);
+                for (size_t idx = 0; json && idx < 3; idx++) {
+                        char key[64];
+                        (void) snprintf(key, sizeof(key), "%s_us_p50", figures[idx].key);
+                        (void) json_object_set_new(json, key, json_real(figures[idx].stats.median_ns / 1e3));
+                        (void) snprintf(key, sizeof(key), "%s_us_p99", figures[idx].key);
+                        (void) json_object_set_new(json, key, json_real(figures[idx].stats.p99_ns / 1e3));
+                }
+                return ctl_print_json(json);
+        }
+        static const struct ctl_column columns[] = {{"WHAT", false}, {"P50 us", true}, {"P99 us", true}};
+        struct libscols_table *table = ctl_table_new(columns, 3);
+        for (size_t idx = 0; idx < 3; idx++) {
+                char p50[32], p99[32];
+                (void) snprintf(p50, sizeof(p50), "%.1f", figures[idx].stats.median_ns / 1e3);
+                (void) snprintf(p99, sizeof(p99), "%.1f", figures[idx].stats.p99_ns / 1e3);
+                (void) ctl_table_add(table, (const char *const[]) {figures[idx].name, p50, p99}, 3);
+        }
+        char size[FORMAT_SIZE_BYTES];
+        printf("One page of %s on node %" PRId32 ", %u runs\n", format_size(bench->page_size_bytes, size), bench->node, bench->n_runs);
+        int exit_code = ctl_table_print(table);
+        if (exit_code == CTL_EXIT_OK)
+                printf("acquiring takes %.2f times the raw exchange; the kernel's page takes %.2f times as long\n", over_raw, kernel_over);
+        return exit_code;
+}
+
+int bench_latency(const struct bench *bench) {
+        struct figure figures[] = {
+                {"acquire", "acquire one extent from the daemon", NULL, {}},
+                {"raw", "raw exchange between two processes, with reopen", NULL, {}},
+                {"kernel", "kernel: mmap, touch", NULL, {}},
+        };
+        int (*const measure[])(const struct bench *, uint64_t *) = {measure_acquire, measure_raw, measure_kernel};
+        struct rlimit limit;
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < bench->n_runs + N_WARM_UP + SPARE_FDS) {
+                limit.rlim_cur = limit.rlim_max;
+                (void) setrlimit(RLIMIT_NOFILE, &limit);
+        }
+        int exit_code = bench_kernel_check_free(bench, bench->page_size_bytes);
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = bench_pool_wait(bench, (bench->n_runs + N_WARM_UP) * bench->page_size_bytes, /* is_whole */ false);
+        for (size_t idx = 0; idx < 3 && exit_code == CTL_EXIT_OK; idx++) {
+                figures[idx].samples_ns = calloc(bench->n_runs, sizeof(uint64_t));
+                if (!figures[idx].samples_ns) {
+                        ctl_error("measuring: %u runs: out of memory", bench->n_runs);
+                        exit_code = CTL_EXIT_FAILED;
+                        break;
+                }
+                exit_code = measure[idx](bench, figures[idx].samples_ns);
+                if (exit_code == CTL_EXIT_OK)
+                        figures[idx].stats = bench_stats_of(figures[idx].samples_ns, bench->n_runs);
+        }
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = print(bench, figures);
+        for (size_t idx = 0; idx < 3; idx++)
+                free(figures[idx].samples_ns);
+        return exit_code;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The daemon's side of hugezeroctl bench. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "bench.h"
+#include "cleanup.h"
+#include "parse.h"
+
+#define WAIT_TOTAL_MS 120000 /* chosen: longer than filling any pool that this is run against by hand */
+#define WAIT_STUCK_MS 15000  /* chosen: several of the daemon's timers; nothing moves any more */
+#define WAIT_STEP_MS 20      /* chosen: short against the grace period of 1 s, long against an exchange */
+
+struct supply {
+        uint64_t ready_bytes, largest_bytes, moving_bytes; /* of the rows that a request can use; moving: of all rows */
+};
+
+static int read_supply(const struct bench *bench, struct supply *ret_supply) {
+        _cleanup_status_ struct hugezero_status *status = NULL;
+        int exit_code = ctl_read_status(bench->ctl, bench->conn, &status);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        struct supply supply = {};
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                if (hugezero_status_get_pool(status, idx, &pool) < 0)
+                        continue;
+                supply.moving_bytes += pool.returned_bytes + pool.filling_bytes;
+                if (pool.node != bench->node || pool.page_size_bytes != bench->page_size_bytes ||
+                    (bench->pool && strcmp(pool.name, bench->pool) != 0))
+                        continue;
+                supply.ready_bytes += pool.ready_bytes;
+                if (pool.largest_ready_bytes > supply.largest_bytes)
+                        supply.largest_bytes = pool.largest_ready_bytes;
+        }
+        *ret_supply = supply;
+        return CTL_EXIT_OK;
+}
+
+static int complain(const struct bench *bench, uint64_t bytes, const struct supply *supply) {
+        char needed[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES], ready[FORMAT_SIZE_BYTES], largest[FORMAT_SIZE_BYTES];
+        ctl_error("waiting for the pool: %s: %s in pages of %s are needed on node %" PRId32
+                  ", %s are ready, the largest extent has %s; measure less with --bytes, allow --several, or raise Target=",
+                  bench->pool ? bench->pool : bench->ctl->socket_path, format_size(bytes, needed),
+                  format_size(bench->page_size_bytes, page), bench->node, format_size(supply->ready_bytes, ready),
+                  format_size(supply->largest_bytes, largest));
+        return CTL_EXIT_FAILED;
+}
+
+int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole) {
+        uint64_t start_ns = bench_now_ns(), change_ns = start_ns;
+        struct supply last = {}, supply;
+        for (;;) {
+                int exit_code = read_supply(bench, &supply);
+                if (exit_code != CTL_EXIT_OK)
+                        return exit_code;
+                bool is_enough = (is_whole ? supply.largest_bytes : supply.ready_bytes) >= bytes;
+                if (is_enough && !supply.moving_bytes)
+                        return CTL_EXIT_OK;
+                uint64_t now_ns = bench_now_ns();
+                if (memcmp(&supply, &last, sizeof(supply)) != 0)
+                        change_ns = now_ns;
+                last = supply;
+                if (now_ns - change_ns > WAIT_STUCK_MS * UINT64_C(1000000) || now_ns - start_ns > WAIT_TOTAL_MS * UINT64_C(1000000))
+                        /* Another pool may be moving for ever, for other clients: that is noise, but no reason to give up. */
+                        return is_enough ? CTL_EXIT_OK : complain(bench, bytes, &supply);
+                (void) nanosleep(&(struct timespec) {.tv_nsec = WAIT_STEP_MS * 1000000}, NULL);
+        }
+}
+
+int bench_pool_page_size(const struct bench *bench, uint64_t *ret_bytes) {
+        _cleanup_status_ struct hugezero_status *status = NULL;
+        int exit_code = ctl_read_status(bench->ctl, bench->conn, &status);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                if (hugezero_status_get_pool(status, idx, &pool) >= 0 && strcmp(pool.name, bench->pool) == 0) {
+                        *ret_bytes = pool.page_size_bytes;
+                        return CTL_EXIT_OK;
+                }
+        }
+        ctl_error("looking for the pool: '%s': the daemon has none of this name; hugezeroctl status lists them", bench->pool);
+        return CTL_EXIT_FAILED;
+}
+
+int bench_pool_new_request(const struct bench *bench, uint64_t bytes, struct hugezero_request **ret_request) {
+        _cleanup_request_ struct hugezero_request *request = NULL;
+        int r = hugezero_request_new(&request);
+        if (r >= 0)
+                r = hugezero_request_add_item(request, bytes, bench->page_size_bytes, bench->node,
+                                              bench->is_several ? HUGEZERO_SEVERAL_FDS : 0, bench->pool);
+        if (r < 0) {
+                ctl_error("making the request: %" PRIu64 " bytes: %s", bytes, strerror(-r));
+                return CTL_EXIT_FAILED;
+        }
+        *ret_request = take_ptr(request);
+        return CTL_EXIT_OK;
+}
+
+int bench_pool_run(const struct bench *bench, struct hugezero_request *request, uint64_t *ret_ns) {
+        _cleanup_grant_ struct hugezero_grant *grant = NULL;
+        void *addr = NULL;
+        uint64_t bytes = 0, start_ns = bench_now_ns();
+        int r = hugezero_acquire(bench->conn, request, &grant);
+        if (r < 0)
+                return ctl_daemon_error(bench->ctl, bench->conn, "acquiring", r);
+        r = hugezero_grant_map(grant, 0, NULL, 0, &addr, &bytes);
+        if (r >= 0)
+                bench_touch(addr, bytes, bench->page_size_bytes);
+        uint64_t end_ns = bench_now_ns();
+        if (r < 0) {
+                ctl_error("mapping the grant: %s: %s", bench->ctl->socket_path, strerror(-r));
+                return CTL_EXIT_FAILED;
+        }
+        (void) hugezero_grant_notify_mapped(grant, bench->conn);
+        (void) munmap(addr, bytes);
+        r = hugezero_grant_release(grant, bench->conn);
+        if (r < 0 && r != -ENOENT)
+                return ctl_daemon_error(bench->ctl, bench->conn, "giving back", r);
+        *ret_ns = end_ns - start_ns;
+        return CTL_EXIT_OK;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the parts of hugezeroctl bench share. Functions that return an exit code have said why already. */
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+#include "ctl.h"
+
+#define BENCH_MAX_RUNS 100000 /* chosen: hours */
+
+struct bench {
+        const struct ctl *ctl;
+        struct hugezero_conn *conn;
+        const char *pool; /* NULL: any that fits */
+        uint64_t bytes, page_size_bytes;
+        int32_t node;
+        unsigned n_runs;
+        bool is_several;
+        cpu_set_t cpus; /* where this process may run: those of the node */
+        unsigned n_cpus;
+};
+
+static inline uint64_t bench_now_ns(void) {
+        struct timespec now;
+        (void) clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t) now.tv_sec * 1000000000 + (uint64_t) now.tv_nsec;
+}
+
+/* Writes to one byte of each page. */
+void bench_touch(void *addr, uint64_t bytes, uint64_t page_size_bytes);
+
+enum bench_kernel_mode { BENCH_DEMAND, BENCH_POPULATE, BENCH_POPULATE_PARALLEL };
+
+/* Chooses the node (the one that runs us, when @bench->node is -1), its CPUs and its memory for all that follows. */
+int bench_kernel_bind(struct bench *bench);
+/* 0: unknown. */
+uint64_t bench_kernel_default_page_size(void);
+/* Complains when the kernel has fewer than that free for us on the node. */
+int bench_kernel_check_free(const struct bench *bench, uint64_t bytes);
+/* Maps @bench->bytes of the kernel's pages, touches all, and unmaps outside of the measured time. */
+int bench_kernel_run(const struct bench *bench, enum bench_kernel_mode mode, uint64_t *ret_ns);
+
+/* Waits until the pool can serve @bytes again, as one extent of that size with @is_whole, and is idle. */
+int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole);
+/* The page size of @bench->pool; CTL_EXIT_FAILED when there is no such pool. */
+int bench_pool_page_size(const struct bench *bench, uint64_t *ret_bytes);
+int bench_pool_new_request(const struct bench *bench, uint64_t bytes, struct hugezero_request **ret_request);
+/* Acquires, maps and touches; gives back outside of the measured time. */
+int bench_pool_run(const struct bench *bench, struct hugezero_request *request, uint64_t *ret_ns);
+
+/* bench --latency: one extent of one page, next to what the kernel needs at least. */
+int bench_latency(const struct bench *bench);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hugezeroctl bench: the same amount of memory from the kernel and from the pool. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench-stats.h"
+#include "bench.h"
+#include "cleanup.h"
+#include "ctl.h"
+#include "parse.h"
+
+#define DEFAULT_BYTES (UINT64_C(1) << 30) /* chosen: enough to see, on any machine */
+#define DEFAULT_RUNS 7                    /* chosen: a median that one disturbed run does not move */
+#define DEFAULT_LATENCY_RUNS 256
+
+static const char help[] =
+        "Usage: hugezeroctl bench [OPTIONS]\n"
+        "\n"
+        "Measures how long a program waits for zeroed memory, all pages touched:\n"
+        "  demand             mmap, then the kernel zeroes page after page\n"
+        "  populate           mmap with MAP_POPULATE\n"
+        "  populate-parallel  mmap, touched by one thread per CPU of the node\n"
+        "  pool               acquired from the daemon, mapped, touched\n"
+        "The modes take turns, after one run of each that does not count. The kernel\n"
+        "needs as much again in free pages as the pool.\n"
+        "\n"
+        "Options:\n"
+        "  --bytes SIZE       how much (default: 1G)\n"
+        "  --page-size SIZE   pages of this size (default: the pool's or the kernel's)\n"
+        "  --node NODE        on this node (default: the one of the current CPU)\n"
+        "  --runs N           runs of each mode (default: 7; with --latency 256)\n"
+        "  --pool NAME        from this pool\n"
+        "  --several          the pool may give several extents\n"
+        "  --latency          one extent of one page, beside a raw exchange between\n"
+        "                     two processes and the kernel's mmap and touch\n"
+        "  --json             one JSON object\n"
+        "  --socket PATH      the daemon's socket\n"
+        "  --help             this text\n";
+
+enum { MODE_DEMAND, MODE_POPULATE, MODE_POPULATE_PARALLEL, MODE_POOL, N_MODES };
+static const char *const mode_names[] = {"demand", "populate", "populate-parallel", "pool"};
+
+enum { OPTION_BYTES = CTL_OPTION_OWN, OPTION_PAGE_SIZE, OPTION_NODE, OPTION_RUNS, OPTION_POOL, OPTION_SEVERAL, OPTION_LATENCY };
+
+/* Returns an exit code. */
+static int take_option(struct bench *bench, int option, const char *value) {
+        uint64_t n;
+        switch (option) {
+        case OPTION_BYTES:
+                if (parse_size(value, &bench->bytes) < 0 || bench->bytes == 0)
+                        return ctl_usage_error("bench", "option --bytes=%s: a size as 8G is expected", value);
+                return CTL_EXIT_OK;
+        case OPTION_PAGE_SIZE:
+                if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||
+                    (bench->page_size_bytes & (bench->page_size_bytes - 1)) != 0)
+                        return ctl_usage_error("bench", "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
+                return CTL_EXIT_OK;
+        case OPTION_NODE:
+                if (parse_i32(value, &bench->node) < 0 || bench->node < 0)
+                        return ctl_usage_error("bench", "option --node=%s: the number of a NUMA node is expected", value);
+                return CTL_EXIT_OK;
+        case OPTION_RUNS:
+                if (parse_u64(value, &n) < 0 || n < 1 || n > BENCH_MAX_RUNS)
+                        return ctl_usage_error("bench", "option --runs=%s: a number from 1 to %d is expected", value, BENCH_MAX_RUNS);
+                bench->n_runs = (unsigned) n;
+                return CTL_EXIT_OK;
+        case OPTION_POOL:
+                bench->pool = value;
+                return CTL_EXIT_OK;
+        default:
+                bench->is_several = true;
+                return CTL_EXIT_OK;
+        }
+}
+
+/* Returns an exit code, or -1: go on. */
+static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *bench, bool *ret_is_latency) {
+        static const struct option options[] = {
+                CTL_OPTIONS_COMMON,
+                CTL_OPTIONS_JSON,
+                {"bytes", required_argument, NULL, OPTION_BYTES},
+                {"page-size", required_argument, NULL, OPTION_PAGE_SIZE},
+                {"node", required_argument, NULL, OPTION_NODE},
+                {"runs", required_argument, NULL, OPTION_RUNS},
+                {"pool", required_argument, NULL, OPTION_POOL},
+                {"several", no_argument, NULL, OPTION_SEVERAL},
+                {"latency", no_argument, NULL, OPTION_LATENCY},
+                {},
+        };
+        int option;
+        *ret_is_latency = false;
+        while ((option = ctl_getopt(ctl, argv[0], argc, argv, options, help)) != -1) {
+                if (option < CTL_OPTION_OWN)
+                        return ctl_getopt_exit(option);
+                if (option == OPTION_LATENCY) {
+                        *ret_is_latency = true;
+                        continue;
+                }
+                int exit_code = take_option(bench, option, optarg);
+                if (exit_code != CTL_EXIT_OK)
+                        return exit_code;
+        }
+        int exit_code = ctl_no_arguments(argc, argv);
+        if (exit_code == CTL_EXIT_OK && *ret_is_latency && (bench->bytes || bench->is_several))
+                exit_code = ctl_usage_error("bench", "option --latency: it measures one extent of one page, without --bytes and --several");
+        return exit_code == CTL_EXIT_OK ? -1 : exit_code;
+}
+
+/* One run of every mode. @ret_ns is indexed by mode. */
+static int run_all(const struct bench *bench, struct hugezero_request *request, bool is_warm_up, uint64_t ret_ns[N_MODES]) {
+        static const enum bench_kernel_mode kernel_modes[] = {BENCH_DEMAND, BENCH_POPULATE, BENCH_POPULATE_PARALLEL};
+        /* The first request teaches the daemon the size; from then on it has to have an extent of it ready. */
+        int exit_code = bench_pool_wait(bench, bench->bytes, !is_warm_up && !bench->is_several);
+        for (size_t mode = 0; mode < N_MODES && exit_code == CTL_EXIT_OK; mode++) {
+                if (mode == MODE_POOL) {
+                        exit_code = bench_pool_run(bench, request, &ret_ns[mode]);
+                        continue;
+                }
+                exit_code = bench_kernel_check_free(bench, bench->bytes);
+                if (exit_code == CTL_EXIT_OK)
+                        exit_code = bench_kernel_run(bench, kernel_modes[mode], &ret_ns[mode]);
+        }
+        return exit_code;
+}
+
+static int print_json(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio, double parallel_ratio) {
+        json_t *modes = json_object();
+        for (size_t mode = 0; mode < N_MODES; mode++) {
+                const struct bench_stats *of = &stats[mode];
+                (void) json_object_set_new(modes, mode_names[mode],
+                                           json_pack("{s:f, s:f, s:f, s:f, s:f}", "median_ms", of->median_ns / 1e6, "min_ms",
+                                                     of->min_ns / 1e6, "max_ms", of->max_ns / 1e6, "p99_ms", of->p99_ns / 1e6,
+                                                     "gb_per_s", (double) bench->bytes / of->median_ns));
+        }
+        return ctl_print_json(json_pack("{s:I, s:I, s:i, s:i, s:i, s:o, s:f, s:f}", "bytes", (json_int_t) bench->bytes, "page_size_bytes",
+                                        (json_int_t) bench->page_size_bytes, "node", (int) bench->node, "threads", (int) bench->n_cpus,
+                                        "runs", (int) bench->n_runs, "modes", modes, "ratio_demand_over_pool", demand_ratio,
+                                        "ratio_parallel_over_pool", parallel_ratio));
+}
+
+static int print_text(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio, double parallel_ratio) {
+        static const struct ctl_column columns[] = {
+                {"MODE", false}, {"MEDIAN ms", true}, {"MIN ms", true}, {"MAX ms", true}, {"P99 ms", true}, {"GB/s", true},
+        };
+        char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
+        struct libscols_table *table = ctl_table_new(columns, 6);
+        printf("%s in pages of %s on node %" PRId32 ", %u runs, %u threads in parallel\n", format_size(bench->bytes, size),
+               format_size(bench->page_size_bytes, page), bench->node, bench->n_runs, bench->n_cpus);
+        for (size_t mode = 0; mode < N_MODES; mode++) {
+                const double figures[] = {stats[mode].median_ns / 1e6, stats[mode].min_ns / 1e6, stats[mode].max_ns / 1e6,
+                                          stats[mode].p99_ns / 1e6};
+                char texts[5][32];
+                for (size_t idx = 0; idx < 4; idx++)
+                        (void) snprintf(texts[idx], sizeof(texts[idx]), "%.3f", figures[idx]);
+                (void) snprintf(texts[4], sizeof(texts[4]), "%.1f", (double) bench->bytes / stats[mode].median_ns);
+                (void) ctl_table_add(table, (const char *const[]) {mode_names[mode], texts[0], texts[1], texts[2], texts[3], texts[4]}, 6);
+        }
+        int exit_code = ctl_table_print(table);
+        if (exit_code == CTL_EXIT_OK)
+                printf("demand takes %.1f times as long as the pool, populate-parallel %.1f times\n", demand_ratio, parallel_ratio);
+        return exit_code;
+}
+
+static int bench_amount(const struct bench *bench) {
+        uint64_t *samples_ns[N_MODES], ns[N_MODES] = {};
+        struct bench_stats stats[N_MODES];
+        _cleanup_request_ struct hugezero_request *request = NULL;
+        _cleanup_free_ uint64_t *all = calloc((size_t) bench->n_runs * N_MODES, sizeof(*all));
+        if (!all) {
+                ctl_error("measuring: %u runs: out of memory", bench->n_runs);
+                return CTL_EXIT_FAILED;
+        }
+        for (size_t mode = 0; mode < N_MODES; mode++)
+                samples_ns[mode] = all + mode * bench->n_runs;
+        int exit_code = bench_pool_new_request(bench, bench->bytes, &request);
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = run_all(bench, request, /* is_warm_up */ true, ns);
+        /* Run by run in turn, so that whatever disturbs the machine for a while disturbs all modes alike. */
+        for (unsigned run = 0; run < bench->n_runs && exit_code == CTL_EXIT_OK; run++) {
+                exit_code = run_all(bench, request, /* is_warm_up */ false, ns);
+                for (size_t mode = 0; mode < N_MODES; mode++)
+                        samples_ns[mode][run] = ns[mode];
+        }
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        for (size_t mode = 0; mode < N_MODES; mode++)
+                stats[mode] = bench_stats_of(samples_ns[mode], bench->n_runs);
+        double demand_ratio = stats[MODE_DEMAND].median_ns / stats[MODE_POOL].median_ns;
+        double parallel_ratio = stats[MODE_POPULATE_PARALLEL].median_ns / stats[MODE_POOL].median_ns;
+        return bench->ctl->json ? print_json(bench, stats, demand_ratio, parallel_ratio)
+                                : print_text(bench, stats, demand_ratio, parallel_ratio);
+}
+
+int ctl_verb_bench(struct ctl *ctl, int argc, char *argv[]) {
+        struct bench bench = {.ctl = ctl, .node = HUGEZERO_NODE_ANY};
+        bool is_latency;
+        int exit_code = parse_options(ctl, argc, argv, &bench, &is_latency);
+        if (exit_code >= 0)
+                return exit_code;
+        if (!bench.n_runs)
+                bench.n_runs = is_latency ? DEFAULT_LATENCY_RUNS : DEFAULT_RUNS;
+        if (!bench.bytes)
+                bench.bytes = DEFAULT_BYTES;
+
+        _cleanup_conn_ struct hugezero_conn *conn = NULL;
+        exit_code = ctl_connect(ctl, &conn);
+        bench.conn = conn;
+        if (exit_code == CTL_EXIT_OK && !bench.page_size_bytes) {
+                bench.page_size_bytes = bench_kernel_default_page_size();
+                if (bench.pool)
+                        exit_code = bench_pool_page_size(&bench, &bench.page_size_bytes);
+        }
+        if (exit_code == CTL_EXIT_OK && !bench.page_size_bytes) {
+                ctl_error("choosing a page size: /proc/meminfo: this kernel has no hugepages");
+                exit_code = CTL_EXIT_FAILED;
+        }
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = bench_kernel_bind(&bench);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        return is_latency ? bench_latency(&bench) : bench_amount(&bench);
+}
