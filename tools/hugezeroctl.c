@@ -11,7 +11,7 @@ static const struct {
         int (*run)(struct ctl *ctl, int argc, char *argv[]);
 } verbs[] = {
         {"status", ctl_verb_status}, {"grants", ctl_verb_grants}, {"run", ctl_verb_run},
-        {"hold", ctl_verb_hold},     {"bench", ctl_verb_bench},
+        {"hold", ctl_verb_hold},     {"bench", ctl_verb_bench},   {"doctor", ctl_verb_doctor},
 };
 
 static const char help[] =
@@ -25,6 +25,7 @@ static const char help[] =
         "  run       start a program with granted memory as file descriptors\n"
         "  hold      keep a grant and print its path\n"
         "  bench     measure the pool against the kernel\n"
+        "  doctor    what on this host stands in the way, and what to do\n"
         "\n"
         "Options:\n"
         "  --socket PATH   the daemon's socket\n"

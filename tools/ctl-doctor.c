@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* hugezeroctl doctor: what on this host stands in the way, and what to do. Works without a daemon. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cleanup.h"
+#include "ctl.h"
+#include "doctor.h"
+
+static const char help[] =
+        "Usage: hugezeroctl doctor [OPTIONS]\n"
+        "\n"
+        "Looks for what on this host stands in the way: pages and where they are,\n"
+        "limits, the kernel's features, the socket. Says what to do about it. Needs no\n"
+        "daemon, changes nothing, takes a few free pages for a moment to try the\n"
+        "features. Exits with 1 when it found a problem; a note is none.\n"
+        "\n"
+        "Options:\n"
+        "  --json          one JSON object\n"
+        "  --socket PATH   the daemon's socket\n"
+        "  --help          this text\n";
+
+static const char *const level_names[] = {"ok", "note", "problem"};
+
+/* Also finds out which process the limits of interest belong to. */
+static void check_socket(struct doctor *doctor, const struct ctl *ctl) {
+        _cleanup_conn_ struct hugezero_conn *conn = NULL;
+        struct stat st;
+        uid_t uid;
+        int r = hugezero_conn_open(ctl->socket_path, &conn);
+        if (r >= 0) {
+                pid_t pid;
+                if (ctl_peer(conn, &pid, &uid) >= 0 && pid > 1) /* 1: systemd has made the socket for the daemon */
+                        doctor->daemon_pid = pid;
+                doctor_add(doctor, DOCTOR_OK, "socket", "%s: the daemon answers", ctl->socket_path);
+                if (stat(ctl->socket_path, &st) == 0 && (st.st_mode & S_IWOTH)) {
+                        doctor_add(doctor, DOCTOR_NOTE, "socket", "%s: every user of this host may connect", ctl->socket_path);
+                        doctor_advise(doctor, "SocketGroup= and SocketMode=0660 in hugezerod.conf keep others out; quotas bound what each user gets");
+                }
+        } else if (r == -EACCES || r == -EPERM) {
+                doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s: this user may not connect", ctl->socket_path);
+                doctor_advise(doctor, "become a member of the socket's group (ls -l shows it; usermod -aG GROUP USER, then log in anew)");
+        } else if (r == -ENOENT || r == -ECONNREFUSED) {
+                doctor_add(doctor, DOCTOR_NOTE, "socket", "%s: no daemon answers", ctl->socket_path);
+                doctor_advise(doctor, "systemctl start hugezerod; or name another socket with --socket");
+        } else {
+                doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s: %s", ctl->socket_path, strerror(-r));
+                doctor_advise(doctor, "look into the daemon's log: journalctl -u hugezerod");
+        }
+}
+
+static int print_json(const struct doctor *doctor, size_t n_notes, size_t n_problems) {
+        json_t *findings = json_array();
+        for (size_t idx = 0; idx < doctor->n_findings; idx++) {
+                const struct doctor_finding *finding = &doctor->findings[idx];
+                (void) json_array_append_new(findings, json_pack("{s:s, s:s, s:s, s:s?}", "check", finding->check, "level",
+                                                                 level_names[finding->level], "text", finding->text, "advice",
+                                                                 *finding->advice ? finding->advice : NULL));
+        }
+        return ctl_print_json(json_pack("{s:o, s:I, s:I}", "findings", findings, "notes", (json_int_t) n_notes, "problems",
+                                        (json_int_t) n_problems));
+}
+
+static void print_text(const struct doctor *doctor, size_t n_notes, size_t n_problems) {
+        static const char *const marks[] = {"OK     ", "note   ", "PROBLEM"};
+        for (size_t idx = 0; idx < doctor->n_findings; idx++) {
+                const struct doctor_finding *finding = &doctor->findings[idx];
+                printf("%s  %s: %s\n", marks[finding->level], finding->check, finding->text);
+                if (*finding->advice)
+                        printf("         -> %s\n", finding->advice);
+        }
+        printf("%zu problem%s, %zu note%s\n", n_problems, n_problems == 1 ? "" : "s", n_notes, n_notes == 1 ? "" : "s");
+}
+
+int ctl_verb_doctor(struct ctl *ctl, int argc, char *argv[]) {
+        enum { OPTION_ROOT = CTL_OPTION_OWN };
+        static const struct option options[] = {
+                CTL_OPTIONS_COMMON, CTL_OPTIONS_JSON, {"root", required_argument, NULL, OPTION_ROOT}, {},
+        };
+        struct doctor doctor = {.root = ""};
+        int option;
+        while ((option = ctl_getopt(ctl, argv[0], argc, argv, options, help)) != -1) {
+                if (option != OPTION_ROOT)
+                        return ctl_getopt_exit(option);
+                doctor.root = optarg;
+        }
+        int exit_code = ctl_no_arguments(argc, argv);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+
+        /* A made-up host has no daemon and no kernel of its own. */
+        if (!*doctor.root)
+                check_socket(&doctor, ctl);
+        doctor_check_pages(&doctor);
+        doctor_check_nodes(&doctor);
+        doctor_check_cgroup(&doctor);
+        doctor_check_limits(&doctor);
+        doctor_check_kernel(&doctor);
+        if (!*doctor.root)
+                doctor_probe_kernel(&doctor);
+
+        size_t n_levels[3] = {};
+        for (size_t idx = 0; idx < doctor.n_findings; idx++)
+                n_levels[doctor.findings[idx].level]++;
+        if (ctl->json)
+                exit_code = print_json(&doctor, n_levels[DOCTOR_NOTE], n_levels[DOCTOR_PROBLEM]);
+        else
+                print_text(&doctor, n_levels[DOCTOR_NOTE], n_levels[DOCTOR_PROBLEM]);
+        if (doctor.is_out_of_memory)
+                ctl_error("looking at the host: findings: out of memory, some are missing");
+        doctor_done(&doctor);
+        return exit_code == CTL_EXIT_OK && (n_levels[DOCTOR_PROBLEM] || doctor.is_out_of_memory) ? CTL_EXIT_FAILED : exit_code;
+}
