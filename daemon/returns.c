@@ -198,6 +198,7 @@ static void end_grace(struct broker *broker, struct extent *extent) {
                 return;
         }
         grant_forget_extent(extent);
+        free_timer(extent); /* ready extents have none: whoever drops one does not look for it */
         pool_move(extent, EXTENT_SCRUBBING);
         if (stock_scrub(broker->stock, extent, scrub_done, broker) < 0)
                 returns_drop(broker, extent, /* test_pins= */ true);
