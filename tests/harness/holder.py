@@ -110,9 +110,12 @@ def is_filled_with(me, name="", byte=0xA5):
 
 
 def nodes(me, name=""):
-    """The nodes on which the pages of each extent are."""
-    held = me.grants[name]
-    return [set(m.nodes(e.page_size)) for m, e in zip(_mappings(me, name), held.extents, strict=True)]
+    """The nodes on which the pages of each extent are; only touched pages have one in this process."""
+    nodes_of = []
+    for mapping, extent in zip(_mappings(me, name), me.grants[name].extents, strict=True):
+        mapping.touch(extent.page_size)
+        nodes_of.append(set(mapping.nodes(extent.page_size)))
+    return nodes_of
 
 
 def count_faults(me, name=""):
@@ -252,8 +255,8 @@ def send_first_fd(me, path, name=""):
         socket.send_fds(peer, [b"."], me.grants[name].fds[:1])
 
 
-def receive_fd(me, path, extent, name=""):
-    """Waits for one descriptor on a socket made at path; it becomes a grant of that name."""
+def receive_fd(me, extent, name=""):
+    """Waits for one descriptor on the socket of listen(); it becomes a grant of that name."""
     if not hasattr(me, "grants"):
         me.grants = {}
     _, fds, _, _ = socket.recv_fds(me.listener.accept()[0], 1, 1)
