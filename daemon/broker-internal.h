@@ -113,6 +113,8 @@ void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first,
 uint8_t returns_wire_state(const struct extent *extent);
 /* Drops an extent that nobody holds, with the pin test where @test_pins. */
 void returns_drop(struct broker *broker, struct extent *extent, bool test_pins);
+/* An extent whose file is closed leaves the books; its charge ends. */
+void returns_discard(struct extent *extent);
 void returns_on_sweep(int fd, short what, void *userdata);
 void returns_on_affinity(int fd, short what, void *userdata);
 void returns_free_all(struct broker *broker);

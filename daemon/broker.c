@@ -253,7 +253,7 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 }
                 return;
         }
-        pool_remove(extent);
+        returns_discard(extent);
         if (plan->n_drops_pending == 0)
                 start_pieces(plan);
 }
@@ -272,7 +272,7 @@ static void start_drops(struct request_plan *plan) {
                                 plan->n_drops_pending++;
                         else {
                                 extent_file_done(&extent->file);
-                                pool_remove(extent);
+                                returns_discard(extent);
                         }
                 }
         if (--plan->n_drops_pending == 0)

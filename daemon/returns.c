@@ -65,6 +65,12 @@ static void free_timer(struct extent *extent) {
 
 /* Dropping */
 
+void returns_discard(struct extent *extent) {
+        grant_forget_extent(extent);
+        free_timer(extent);
+        pool_remove(extent);
+}
+
 static void drop_done(void *userdata, struct extent *extent, int r) {
         struct broker *broker = userdata;
 
@@ -76,9 +82,7 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 (void) set_timer(broker, extent, extent->n_asked++ == 0 ? PIN_FIRST_MS : PIN_AGAIN_MS);
                 return;
         }
-        grant_forget_extent(extent);
-        free_timer(extent);
-        pool_remove(extent);
+        returns_discard(extent);
         broker_kick(broker);
 }
 
@@ -365,10 +369,8 @@ uint8_t returns_wire_state(const struct extent *extent) {
 
 static void dispose(struct broker *broker, struct extent *extent) {
         stock_forget(broker->stock, extent);
-        grant_forget_extent(extent);
-        free_timer(extent);
         extent_file_done(&extent->file);
-        pool_remove(extent);
+        returns_discard(extent);
 }
 
 void returns_free_all(struct broker *broker) {
