@@ -9,8 +9,9 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 compiler=${HUGEZERO_ARM64_CC:-aarch64-linux-gnu-gcc}
 newer=build/qemu/qemu-aarch64
 sources=(lib/clear/{arm64,calibrate,choose,clear,generic,sigbus}.c lib/common/parse.c)
-flags=(-O2 -g -static -std=gnu17 -D_GNU_SOURCE -DRUNNING_ON_EMULATOR=1 -Wall -Wextra -Werror -Wno-unused-parameter
-        -Wno-missing-field-initializers -fno-strict-aliasing -Itests/unit/plain -Itests/unit -Ilib/clear -Ilib/common)
+flags=(-O2 -std=gnu17 -D_GNU_SOURCE -DRUNNING_ON_EMULATOR=1 -Wall -Wextra -Werror -Wno-unused-parameter
+        -Wno-missing-field-initializers -fno-strict-aliasing "-I$PWD/tests/unit/plain" "-I$PWD/tests/unit" "-I$PWD/lib/clear"
+        "-I$PWD/lib/common")
 
 skip() {
         echo "skipped: $1"
@@ -38,8 +39,10 @@ command -v "$compiler" > /dev/null || skip "no $compiler: install gcc-aarch64-li
 command -v qemu-aarch64-static > /dev/null || [[ -x $newer ]] || skip "no qemu-aarch64-static: install qemu-user-static"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+root=$PWD
+(cd "$work" && "$compiler" "${flags[@]}" -c "${sources[@]/#/$root/}")
 for test in clear calibrate; do
-        "$compiler" "${flags[@]}" -o "$work/test-$test" "tests/unit/test-$test.c" "${sources[@]}"
+        "$compiler" "${flags[@]}" -static -o "$work/test-$test" "tests/unit/test-$test.c" "$work"/*.o
 done
 
 # "dc zva" clears 64 bytes on one, 256 on the other; base pages of 4 and 16 KiB
