@@ -2,9 +2,12 @@
 /*
  * Replies on their way to clients.
  *
- * Whether descriptors were read is asked when it matters, and in a slow sweep; in the common case of a client that reads and
- * asks again that is one ioctl. Who finds no room among the descriptors in flight waits in a queue; then everybody with unread
- * ones is woken by his client's reading, and the queue is served in order.
+ * Whether descriptors were read is asked when it matters, and by a timer as long as some are unread; in the common case of a
+ * client that reads and asks again that is one ioctl. Who finds no room among the descriptors in flight waits in a queue; then
+ * everybody with unread ones is woken by his client's reading, and the queue is served in order.
+ *
+ * A sendmsg() that fails with ETOOMANYREFS makes the same edge of writability as a client that reads (6.18: freeing the packet
+ * that could not be sent wakes us). So who waits for room is not served because of his own edges.
  */
 
 #include <assert.h>
@@ -20,7 +23,7 @@
 #include "outbox.h"
 #include "quota.h"
 
-#define SWEEP_INTERVAL_S 1 /* chosen */
+#define RETRY_MS 100 /* chosen: while descriptors are unread or somebody waits for room */
 
 static void outbox_group_serve(struct outbox_group *group);
 
@@ -36,6 +39,11 @@ static void outbox_pop(struct outbox *outbox) {
 }
 
 /* In flight */
+
+static void outbox_group_arm(struct outbox_group *group) {
+        if (!event_pending(group->retry, EV_TIMEOUT, NULL))
+                (void) event_add(group->retry, &(struct timeval){.tv_usec = RETRY_MS * 1000});
+}
 
 static void outbox_forget_unread(struct outbox *outbox) {
         struct outbox_group *group = outbox->group;
@@ -56,8 +64,7 @@ static void outbox_note_unread(struct outbox *outbox, uint32_t n_fds) {
         group->n_fds_in_flight += n_fds;
         outbox->n_fds_unread = n_fds;
         outbox->blocked_since_ms = clock_ms();
-        if (!event_pending(group->sweep, EV_TIMEOUT, NULL))
-                (void) event_add(group->sweep, &(struct timeval){.tv_sec = SWEEP_INTERVAL_S});
+        outbox_group_arm(group);
 }
 
 /* True when no descriptors are unread. While the kernel wakes us for a reader it still counts 1. */
@@ -85,6 +92,7 @@ static void outbox_wait_for_room(struct outbox *outbox, int reason) {
         group->serve_again = true;
         outbox->waiting = true;
         TAILQ_INSERT_TAIL(&group->waiting, outbox, waiting_link);
+        outbox_group_arm(group);
 }
 
 static void outbox_stop_waiting(struct outbox *outbox) {
@@ -168,6 +176,7 @@ static int outbox_send_next(struct outbox *outbox) {
 }
 
 int outbox_flush(struct outbox *outbox) {
+        bool was_waiting = outbox->waiting;
         int r;
 
         if (outbox->flushing)
@@ -178,7 +187,7 @@ int outbox_flush(struct outbox *outbox) {
         while (r > 0);
         outbox->flushing = false;
 
-        if (outbox->waiting && !outbox->group->serving)
+        if (outbox->waiting && !was_waiting)
                 outbox_group_serve(outbox->group);
         if (r != -EAGAIN)
                 return r;
@@ -325,7 +334,7 @@ void outbox_group_count(struct outbox_group *group) {
         outbox_group_serve(group);
 }
 
-static void outbox_group_on_sweep(evutil_socket_t fd, short events, void *userdata) {
+static void outbox_group_on_retry(evutil_socket_t fd, short events, void *userdata) {
         struct outbox_group *group = userdata;
         struct outbox *outbox, *next;
 
@@ -337,21 +346,21 @@ static void outbox_group_on_sweep(evutil_socket_t fd, short events, void *userda
         }
         group->serving = false;
         outbox_group_serve(group);
-        if (TAILQ_EMPTY(&group->unread))
-                (void) event_del(group->sweep);
+        if (TAILQ_EMPTY(&group->unread) && TAILQ_EMPTY(&group->waiting))
+                (void) event_del(group->retry);
 }
 
 int outbox_group_init(struct outbox_group *group, struct event_base *base, struct broker *broker, struct quota *quota) {
         *group = (struct outbox_group){.broker = broker, .quota = quota, .unread_limit_ms = OUTBOX_UNREAD_LIMIT_MS};
         TAILQ_INIT(&group->unread);
         TAILQ_INIT(&group->waiting);
-        group->sweep = event_new(base, -1, EV_PERSIST, outbox_group_on_sweep, group);
-        return group->sweep ? 0 : -ENOMEM;
+        group->retry = event_new(base, -1, EV_PERSIST, outbox_group_on_retry, group);
+        return group->retry ? 0 : -ENOMEM;
 }
 
 void outbox_group_done(struct outbox_group *group) {
-        assert(!group->sweep || (TAILQ_EMPTY(&group->unread) && TAILQ_EMPTY(&group->waiting)));
-        if (group->sweep)
-                event_free(group->sweep);
-        group->sweep = NULL;
+        assert(!group->retry || (TAILQ_EMPTY(&group->unread) && TAILQ_EMPTY(&group->waiting)));
+        if (group->retry)
+                event_free(group->retry);
+        group->retry = NULL;
 }

@@ -21,8 +21,9 @@ struct outbox;
 struct quota;
 struct wire_message;
 
-#define OUTBOX_UNREAD_LIMIT_MS 30000 /* chosen: a client that leaves what it asked for unread for so long is not coming back   \
-                                      */
+#define OUTBOX_UNREAD_LIMIT_MS                                                                                                 \
+        30000 /* chosen: a client that leaves what it asked for unread for so long is not coming back                          \
+               */
 
 /* What outboxes share. */
 struct outbox_group {
@@ -33,7 +34,7 @@ struct outbox_group {
         bool refs_exhausted; /* the kernel said ETOOMANYREFS; whoever reports it resets it */
         /* outbox.c's own */
         TAILQ_HEAD(outbox_list, outbox) unread, waiting;
-        struct event *sweep;
+        struct event *retry;
         struct outbox *turn; /* the one that may take room although there is a queue */
         bool serving, serve_again, count_wanted;
 };

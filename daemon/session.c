@@ -66,7 +66,12 @@ struct session {
 
 static int closing_step(struct job *job) {
         struct closing *closing = (struct closing *) job;
+        uint8_t byte;
 
+        /* Without room for descriptors: the kernel closes them right there. */
+        while (!fdpass_is_drained(closing->fd))
+                if (recv(closing->fd, &byte, sizeof(byte), MSG_DONTWAIT) < 0)
+                        break;
         closing->fd = safe_close(closing->fd);
         return 0;
 }
