@@ -20,7 +20,7 @@
 struct stock {
         pthread_mutex_t lock; /* protects the rest */
         pthread_cond_t changed;
-        unsigned n_ready, n_granted, n_released, n_mapped, n_waiting;
+        unsigned n_ready, n_granted, n_released, n_mapped, n_waiting, n_gone;
         int error; /* refuse everything with it when it is not 0 */
 };
 
@@ -66,11 +66,22 @@ static void script_stock(struct fake_daemon *fake, int fd) {
                         must(!"an operation that hugezero_alloc() does not need");
                 (void) pthread_mutex_unlock(&stock->lock);
         }
+        (void) pthread_mutex_lock(&stock->lock);
+        stock->n_gone++;
+        (void) pthread_cond_broadcast(&stock->changed);
+        (void) pthread_mutex_unlock(&stock->lock);
 }
 
 static void start(struct fake_daemon *fake, struct stock *stock) {
         fake_start(fake, script_stock, stock);
         assert_int_equal(setenv("HUGEZERO_SOCKET", fake->path, 1), 0);
+}
+
+static void wait_for_count(struct stock *stock, const unsigned *count, unsigned n) {
+        (void) pthread_mutex_lock(&stock->lock);
+        while (*count < n)
+                (void) pthread_cond_wait(&stock->changed, &stock->lock);
+        (void) pthread_mutex_unlock(&stock->lock);
 }
 
 static void memory_is_had_and_given_back_in_one_call_each(void **state) {
@@ -152,10 +163,7 @@ static void a_waiting_allocation_does_not_keep_another_thread_from_freeing(void 
         start(&fake, &stock);
         assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &first), 0);
         assert_int_equal(pthread_create(&thread, NULL, allocate_waiting, &second), 0);
-        (void) pthread_mutex_lock(&stock.lock);
-        while (stock.n_waiting == 0)
-                (void) pthread_cond_wait(&stock.changed, &stock.lock);
-        (void) pthread_mutex_unlock(&stock.lock);
+        wait_for_count(&stock, &stock.n_waiting, 1);
         assert_int_equal(hugezero_free(first), 0); /* which is what the other one waits for */
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_int_equal(hugezero_free(second), 0);
@@ -180,17 +188,25 @@ static void a_restarted_daemon_is_found_again(void **state) {
         fake_stop(&fake);
 }
 
+static void wait_for_success(pid_t pid) {
+        int status;
+
+        must(pid > 0 && waitpid(pid, &status, 0) == pid);
+        if (WIFSIGNALED(status))
+                print_error("the child was ended by signal %d\n", WTERMSIG(status));
+        must(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 /* In a child: what the parent allocated is there and can be freed, and new memory comes over a connection of the child's own. */
-static void use_in_child(void *inherited, int parent_fd) {
+static void use_in_child(char *inherited) {
         uint64_t bytes;
         void *addr;
 
-        must(fcntl(parent_fd, F_GETFD) < 0); /* the parent's connection is not held open here */
-        must(((char *) inherited)[0] == 'p');
+        must(inherited[0] == 'p');
         must(hugezero_alloc_size(inherited, &bytes) == 0 && bytes == 2 * MIB);
         must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0);
         must(hugezero_free(addr) == 0);
-        ((char *) inherited)[0] = 'c';
+        inherited[0] = 'c';
         must(hugezero_free(inherited) == 0);
 }
 
@@ -198,40 +214,66 @@ static void a_forked_child_allocates_over_a_connection_of_its_own(void **state) 
         struct stock stock = STOCK(3);
         struct fake_daemon fake;
         char *addr;
-        int status;
 
         start(&fake, &stock);
-        int conn_fd = dup(0); /* the lowest free descriptor, which the connection gets */
-        close(conn_fd);
         assert_int_equal(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, (void **) &addr), 0);
-        assert_true(fcntl(conn_fd, F_GETFD) >= 0);
         addr[0] = 'p';
         pid_t pid = fork();
         if (pid == 0) {
-                use_in_child(addr, conn_fd);
+                use_in_child(addr);
                 _exit(0);
         }
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
+        wait_for_success(pid);
         assert_int_equal(addr[0], 'c'); /* shared with the child, and kept when that had freed it */
         assert_int_equal(hugezero_free(addr), 0);
         fake_stop(&fake);
         assert_int_equal(fake.n_clients, 2);
 }
 
+/* A process that allocates, forks a child which sits there until @go closes, and ends without it. */
+static void allocate_and_leave_a_child(int go[2]) {
+        uint8_t byte;
+        void *addr;
+
+        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0);
+        pid_t pid = fork();
+        must(pid >= 0);
+        if (pid == 0) {
+                close(go[1]);
+                must(read(go[0], &byte, 1) == 0);
+        }
+        _exit(0);
+}
+
+static void a_forked_child_does_not_keep_the_parents_connection_open(void **state) {
+        struct stock stock = STOCK(1);
+        struct fake_daemon fake;
+        int go[2];
+
+        assert_int_equal(pipe(go), 0);
+        start(&fake, &stock);
+        pid_t pid = fork();
+        if (pid == 0)
+                allocate_and_leave_a_child(go);
+        wait_for_success(pid);
+        wait_for_count(&stock, &stock.n_gone, 1); /* the daemon sees the end of the parent while the child lives */
+        close(go[0]);
+        close(go[1]);
+        fake_stop(&fake);
+}
+
 static void *fork_again_and_again(void *userdata) {
         for (unsigned i = 0; i < 20; i++) {
-                int status;
                 pid_t pid = fork();
 
-                must(pid >= 0);
                 if (pid == 0) {
                         void *addr;
                         alarm(10); /* a lock that nobody will release would end here */
-                        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0 && hugezero_free(addr) == 0);
+                        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0);
+                        must(hugezero_free(addr) == 0);
                         _exit(0);
                 }
-                must(waitpid(pid, &status, 0) == pid && status == 0);
+                wait_for_success(pid);
         }
         return NULL;
 }
@@ -391,6 +433,7 @@ int main(void) {
                 cmocka_unit_test(a_restarted_daemon_is_found_again),
                 cmocka_unit_test(the_fall_back_is_the_kernels_huge_pages),
                 cmocka_unit_test(a_forked_child_allocates_over_a_connection_of_its_own),
+                cmocka_unit_test(a_forked_child_does_not_keep_the_parents_connection_open),
                 cmocka_unit_test(forking_while_other_threads_allocate_is_safe),
                 test_without_fd_leak(figures_of_many_rows_come_in_one_snapshot),
                 test_without_fd_leak(rows_that_go_backwards_do_not_keep_us_asking_for_ever),

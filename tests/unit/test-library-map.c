@@ -326,8 +326,11 @@ static void hugetlb_pages_are_mapped_and_the_mapping_alone_holds_them(void **sta
 
         offer.fds[0] = fake_hugetlb_memfd(2 * MIB);
         offer.fds[1] = fake_hugetlb_memfd(4 * MIB);
-        if (offer.fds[0] < 0 || offer.fds[1] < 0)
+        if (offer.fds[0] < 0 || offer.fds[1] < 0) {
+                (void) safe_close(offer.fds[0]);
+                (void) safe_close(offer.fds[1]);
                 skip();
+        }
         set_up(&s, &offer, 1);
         close(offer.fds[0]);
         close(offer.fds[1]);
