@@ -9,6 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "clients")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
 pytest.register_assert_rewrite("harness.daemon", "harness.child", "harness.pages")
 # pylint: disable=wrong-import-position

@@ -209,7 +209,9 @@ class Client(contextlib.AbstractContextManager):
         return answer
 
     def hello(self, version_min=1, version_max=1, features=0, magic=MAGIC):
-        body = self.wait(self.send_message(C_HELLO, "IHHQ", magic, version_min, version_max, features), D_HELLO)
+        with contextlib.suppress(BrokenPipeError):  # a daemon that is full has said so and hung up already
+            self.send_message(C_HELLO, "IHHQ", magic, version_min, version_max, features)
+        body = self.wait(self._last_id, D_HELLO)
         fields = struct.unpack("<IHHQHHI", body)
         _check(fields == (MAGIC, 1, MAX_ITEMS, 0, MAX_FDS, 0, MAX_MESSAGE_BYTES), f"D_HELLO {fields}")
 

@@ -92,9 +92,9 @@ def test_sizes_that_were_asked_before_are_ready_the_next_time(start_daemon, star
 
 @pytest.mark.large
 def test_3_gib_and_2_mib_come_as_one_descriptor_from_one_extent_of_4_gib(start_daemon, start_child):
-    daemon = start_full(start_daemon, "2M:auto:4G", 2048 + 64)
+    daemon = start_full(start_daemon, "2M:auto:4G", 2048, f"Recycle=never\n{QUICK}")
     child, size = start_child(), 3072 * MIB + PAGE_2M
-    # An extent of 4 GiB is what a request for 4 GiB leaves behind
+    # Whoever has been asked for 4 GiB has that much ready the next time
     child.call(holder.acquire, daemon.socket_path, 4096 * MIB, on_miss="fill")
     child.call(holder.drop)
     daemon.wait_pool(lambda row: row["largest_ready_bytes"] == 4096 * MIB, "one extent of 4 GiB is ready")
@@ -231,12 +231,19 @@ def test_wait_is_served_when_memory_comes_back(start_daemon, start_child):
     assert second.call(holder.is_zero)
 
 
-def test_fill_has_the_kernel_zero_what_is_missing(start_daemon, start_child):
-    daemon = start_full(start_daemon, "2M:auto:4M", 32)
+def test_fill_does_not_wait_until_the_pool_is_full(start_daemon, start_child):
+    need_pages(128)
+    daemon = start_daemon(pools=["2M:auto:256M"])
     child = start_child()
-    (extent,) = child.call(holder.acquire, daemon.socket_path, 32 * MIB, on_miss="fill")
-    assert extent.bytes == 32 * MIB
+    (extent,) = child.call(holder.acquire, daemon.socket_path, 256 * MIB, on_miss="fill")
+    assert extent.bytes == 256 * MIB
     assert child.call(holder.is_zero)
+
+
+def test_more_than_a_pool_may_have_is_refused_at_once(start_daemon, start_child):
+    daemon = start_full(start_daemon, "2M:auto:4M", 32)
+    for miss in "fail", "wait", "fill":
+        assert_refused(errno.ENOSPC, start_child(), holder.acquire, daemon.socket_path, 32 * MIB, on_miss=miss, timeout_ms=-(miss == "wait"))
 
 
 def test_fill_is_refused_when_the_kernel_has_too_few_pages(start_daemon, start_child):

@@ -14,6 +14,8 @@ from . import DEADLINE_S, wait_until
 
 # A server process that was started afresh forks the children: no fd and no mapping of the test leaks into them.
 _context = multiprocessing.get_context("forkserver")
+# What every child would have to import; the server finds it by PYTHONPATH, see conftest.py
+_context.set_forkserver_preload(["pytest", "harness.holder", __name__])
 _PR_SET_DUMPABLE = 4
 
 
@@ -64,7 +66,7 @@ class Child:
         return value
 
     def is_alive(self):
-        return self._process.is_alive()
+        return self._process is not None and self._process.is_alive()
 
     def kill(self):
         """SIGKILL; returns when the process is gone, and so what it alone held."""
@@ -84,6 +86,8 @@ class Child:
         self._process.join(DEADLINE_S)
         assert not self._process.is_alive(), f"the child {self.pid} does not end"
         self._pipe.close()
+        self._process.close()
+        self._process = None
 
 
 def _serve(pipe, uid, gid, groups, cgroup):

@@ -154,7 +154,7 @@ class Daemon:
         tells, is found by nothing else.
         """
         sign = Child()
-        (extent,) = sign.call(holder.acquire, self.socket_path, pages.PAGE_2M)
+        (extent,) = sign.call(holder.acquire, self.socket_path, pages.PAGE_2M, on_miss="wait", timeout_ms=1000 * DEADLINE_S)
         sign.call(holder.unlock)
         wait_until(lambda: extent.inode not in pages.hugetlb_files(self.pid), "a sweep has passed")
         sign.kill()
