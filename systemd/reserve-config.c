@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Reads reserve.conf and its drop-ins. Everything is checked before the first page is asked for. */
+
+#include "reserve-config.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "cleanup.h"
+
+#define BLANKS " \t\n"
+
+struct place {
+        const char *file;
+        unsigned line;
+        char *error;
+};
+
+__attribute__((format(printf, 2, 3))) static int fail(const struct place *place, const char *fmt, ...) {
+        int n = snprintf(place->error, RESERVE_ERROR_BYTES, "%.200s:%u: ", place->file, place->line);
+        va_list ap;
+
+        va_start(ap, fmt);
+        (void) vsnprintf(place->error + n, RESERVE_ERROR_BYTES - (size_t) n, fmt, ap);
+        va_end(ap);
+        return -EINVAL;
+}
+
+static int set_goal(struct reserve_config *config, const struct reserve_goal *goal) {
+        struct reserve_goal *larger;
+
+        for (size_t i = 0; i < config->n_goals; i++)
+                if (config->goals[i].page_size_bytes == goal->page_size_bytes && config->goals[i].node == goal->node) {
+                        config->goals[i] = *goal;
+                        return 0;
+                }
+        larger = reallocarray(config->goals, config->n_goals + 1, sizeof(*goal));
+        if (!larger)
+                return -ENOMEM;
+        config->goals = larger;
+        config->goals[config->n_goals++] = *goal;
+        return 0;
+}
+
+static int set_goals(struct reserve_config *config, const uint64_t *nodes, struct reserve_goal goal) {
+        int r = 0;
+
+        for (goal.node = 0; goal.node < PARSE_MAX_NODES && r == 0; goal.node++)
+                if (nodes[goal.node / 64] >> (goal.node % 64) & 1)
+                        r = set_goal(config, &goal);
+        return r;
+}
+
+static int read_line(struct reserve_config *config, char *line, const struct place *place) {
+        char *rest = NULL, page[FORMAT_SIZE_BYTES];
+        const char *size = strtok_r(line, BLANKS, &rest), *nodes = strtok_r(NULL, BLANKS, &rest);
+        const char *amount = strtok_r(NULL, BLANKS, &rest);
+        uint64_t bits[PARSE_MAX_NODES / 64], bytes;
+        struct reserve_goal goal = {};
+
+        if (!size || size[0] == '#')
+                return 0;
+        if (!amount || strtok_r(NULL, BLANKS, &rest))
+                return fail(place, "three words are expected, PAGE-SIZE NODES AMOUNT, as in \"2M 0,1 16GiB\"");
+        if (parse_size(size, &goal.page_size_bytes) < 0 || goal.page_size_bytes == 0 ||
+            (goal.page_size_bytes & (goal.page_size_bytes - 1)) != 0)
+                return fail(place, "\"%.40s\" is no page size; write one like 2M or 1G", size);
+        if (strcmp(nodes, "all") != 0 && parse_node_list(nodes, bits) < 0)
+                return fail(place, "\"%.40s\" names no nodes; write all, or numbers like 0,2 or 0-3", nodes);
+        if (parse_size(amount, &bytes) < 0 || bytes % goal.page_size_bytes != 0)
+                return fail(place, "\"%.40s\" is no amount of %s pages; write a multiple of that, like 16GiB", amount,
+                            format_size(goal.page_size_bytes, page));
+        goal.n_pages = bytes / goal.page_size_bytes;
+        return set_goals(config, strcmp(nodes, "all") == 0 ? config->all_nodes : bits, goal);
+}
+
+int reserve_config_read(struct reserve_config *config, FILE *stream, const char *file, char ret_error[RESERVE_ERROR_BYTES]) {
+        struct place place = {.file = file, .line = 1, .error = ret_error};
+        _cleanup_free_ char *line = NULL;
+        size_t line_bytes = 0;
+        int r = 0;
+
+        for (; r == 0 && getline(&line, &line_bytes, stream) > 0; place.line++)
+                r = read_line(config, line, &place);
+        if (r == -ENOMEM)
+                (void) snprintf(ret_error, RESERVE_ERROR_BYTES, "out of memory");
+        else if (r == 0 && ferror(stream)) {
+                r = negative_errno();
+                (void) snprintf(ret_error, RESERVE_ERROR_BYTES, "reading %.200s failed: %s", file, strerror(-r));
+        }
+        return r;
+}
+
+static int compare_goals(const void *a, const void *b) {
+        const struct reserve_goal *goal_a = a, *goal_b = b;
+
+        if (goal_a->page_size_bytes != goal_b->page_size_bytes)
+                return goal_a->page_size_bytes > goal_b->page_size_bytes ? -1 : 1;
+        return goal_a->node - goal_b->node;
+}
+
+void reserve_config_sort(struct reserve_config *config) {
+        if (config->n_goals > 0)
+                qsort(config->goals, config->n_goals, sizeof(*config->goals), compare_goals);
+}
+
+void reserve_config_done(struct reserve_config *config) {
+        free(config->goals);
+        *config = (struct reserve_config){};
+}
