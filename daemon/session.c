@@ -394,7 +394,7 @@ static void session_do_hello(struct session *session, const struct wire_message 
                 return;
         }
         if (hello->version_min > WIRE_VERSION || hello->version_max < WIRE_VERSION) {
-                session_breach(session, message->request_id, -EPROTONOSUPPORT,
+                session_breach(session, message->request_id, -EPROTO,
                                "hugezerod %s speaks protocol version %d, the client %u to %u; install versions that match",
                                HUGEZERO_VERSION, WIRE_VERSION, (unsigned) hello->version_min, (unsigned) hello->version_max);
                 return;

@@ -35,7 +35,7 @@ static void a_version_that_is_not_ours_is_refused_by_name(void **state) {
         int fd = client_connect(f);
 
         shake_hands(fd, 2, 3);
-        client_expect_refused(f, fd, 5, EPROTONOSUPPORT, "speaks protocol version 1, the client 2 to 3");
+        client_expect_refused(f, fd, 5, EPROTO, "speaks protocol version 1, the client 2 to 3");
         client_expect_closed(f, fd);
         close(fd);
 }
