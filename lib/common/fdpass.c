@@ -57,7 +57,7 @@ int fdpass_send(int socket_fd, const void *buffer, size_t n_bytes, const int *fd
         return n < 0 ? negative_errno() : 0;
 }
 
-/* Everything that was installed in this process, as far as @ret_fds has room; the rest is closed. Returns how many came. */
+/* What was installed in this process, as far as @ret_fds has room; the rest is closed. Returns how many are in @ret_fds. */
 static size_t collect_fds(struct msghdr *msg, int *ret_fds, size_t max_fds) {
         size_t n_fds = 0;
 
@@ -67,17 +67,10 @@ static size_t collect_fds(struct msghdr *msg, int *ret_fds, size_t max_fds) {
                 for (size_t offset = 0; offset + sizeof(int) <= cmsg->cmsg_len - CMSG_LEN(0); offset += sizeof(int)) {
                         int fd;
                         memcpy(&fd, CMSG_DATA(cmsg) + offset, sizeof(fd));
-                        if (fd < 0)
-                                continue; /* the kernel's way to say that a pidfd could not be had */
-                        if (cmsg->cmsg_type == SCM_PIDFD) {
-                                (void) safe_close(fd);
-                                continue;
-                        }
-                        if (n_fds < max_fds)
-                                ret_fds[n_fds] = fd;
+                        if (cmsg->cmsg_type == SCM_RIGHTS && n_fds < max_fds)
+                                ret_fds[n_fds++] = fd;
                         else
-                                (void) safe_close(fd);
-                        n_fds++;
+                                (void) safe_close(fd); /* a pidfd, which is negative when it could not be had */
                 }
         }
         return n_fds;

@@ -21,8 +21,9 @@ int fdpass_send(int socket_fd, const void *buffer, size_t n_bytes, const int *fd
  * fdpass_receive - receive one packet and up to @max_fds descriptors, close-on-exec
  * @ret_fds: room for @max_fds; the first *@ret_n_fds are owned by the caller on success.
  * Does not wait (MSG_DONTWAIT). Returns the packet's length in bytes, 0 at end of stream, or -EAGAIN, -EMSGSIZE (packet longer
- * than the buffer), -EMFILE (control data was truncated, so descriptors are missing: MSG_CTRUNC; the packet is in
- * @buffer all the same, as whoever waits for it has to be told), -EBADMSG (more than @max_fds came), another negative errno. On failure and at end of stream every descriptor that came was closed.
+ * than the buffer), -EMFILE (control data was truncated, so descriptors are missing: MSG_CTRUNC; the packet is in @buffer all
+ * the same, as whoever waits for it has to be told), -EBADMSG (more than @max_fds came), another negative errno. On failure and
+ * at end of stream every descriptor that came was closed.
  */
 ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
 

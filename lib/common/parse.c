@@ -154,7 +154,7 @@ static const struct {
 } time_units[] = {{"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
 #define N_TIME_UNITS (sizeof(time_units) / sizeof(time_units[0]))
 
-/* The position of the unit that *text begins with, or N_TIME_UNITS. "m" alone is none: minutes to some, milliseconds to others. */
+/* The position of the unit that *text begins with, or N_TIME_UNITS. "m" is none: minutes to some, milliseconds to others. */
 static size_t read_time_unit(const char **text) {
         size_t idx = 0;
 

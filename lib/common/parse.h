@@ -14,7 +14,10 @@ int parse_u64(const char *text, uint64_t *ret_value);
 int parse_i32(const char *text, int32_t *ret_value); /* an optional leading '-' */
 int parse_bool(const char *text, bool *ret_value);   /* yes/no, true/false, on/off, 1/0 */
 
-/* Bytes. 2097152, 2048k, 2048kB, 2048KiB, 2M, 2MB, 2Mi, 2MiB, 1.5G, also with one blank before the unit and in lower case; all units are powers of 1024. */
+/*
+ * Bytes. 2097152, 2048k, 2048kB, 2048KiB, 2M, 2MB, 2Mi, 2MiB, 1.5G, also with one blank before the unit and in lower case; all
+ * units are powers of 1024. What is not a whole number of bytes is rounded down.
+ */
 int parse_size(const char *text, uint64_t *ret_bytes);
 
 /* Milliseconds. "500ms", "10" (seconds), "10s", "5min", "2h", "1min 30s"; "infinity" gives UINT64_MAX. */

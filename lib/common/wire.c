@@ -13,9 +13,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define MAX_ERROR 4095      /* kernel limit: MAX_ERRNO */
-#define MIN_PAGE_SHIFT 12   /* kernel: no page is smaller than 4 KiB */
-#define MAX_PAGE_SHIFT 40   /* chosen: far above the largest hugepage there is (16 GiB), and a shift that is defined */
+#define MAX_ERROR 4095    /* kernel limit: MAX_ERRNO */
+#define MIN_PAGE_SHIFT 12 /* kernel: no page is smaller than 4 KiB */
+#define MAX_PAGE_SHIFT 40 /* chosen: far above the largest hugepage there is (16 GiB), and a shift that is defined */
 
 static_assert(32 + WIRE_MAX_FDS * 16 <= WIRE_MAX_MESSAGE_BYTES, "D_GRANT fits one message");
 static_assert(16 + WIRE_MAX_ITEMS * 64 <= WIRE_MAX_MESSAGE_BYTES, "C_ACQUIRE fits one message");

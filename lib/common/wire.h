@@ -79,7 +79,7 @@ struct wire_d_hello { /* 32 bytes in all */
         uint32_t max_message_bytes;
 };
 
-struct wire_item { /* 64 bytes each, from offset 16 */
+struct wire_item {                /* 64 bytes each, from offset 16 */
         uint64_t bytes;           /* > 0; rounded up to whole pages (or extents) by the daemon */
         uint64_t page_size_bytes; /* 0: the pool's, or the system's default page size */
         int32_t node;             /* -1 with WIRE_NODE_ANY */
@@ -126,7 +126,7 @@ struct wire_extent { /* 16 bytes each, from offset 32 */
 };
 
 struct wire_d_grant {
-        uint64_t grant_id;
+        uint64_t grant_id;                      /* > 0 */
         uint32_t n_extents_total, first_extent; /* extents of the grant; position of the first one in this message */
         uint16_t n_extents, reserved;
         uint32_t reserved2;
@@ -134,7 +134,7 @@ struct wire_d_grant {
 };
 
 struct wire_d_refused { /* 16 bytes, then the text */
-        int32_t error; /* > 0, a Linux errno (asm-generic numbers) */
+        int32_t error;  /* > 0, a Linux errno (asm-generic numbers) */
         uint16_t n_text_bytes, reserved;
         char text[WIRE_MAX_TEXT_BYTES + 1]; /* UTF-8, on the wire without the terminating 0 */
 };
@@ -206,14 +206,15 @@ enum wire_direction { WIRE_TO_DAEMON, WIRE_TO_CLIENT };
 
 /*
  * wire_encode - write @message to @buffer
- * Returns the number of bytes written, or -EINVAL when a count or a text is out of range, -EMSGSIZE when @buffer is too small.
+ * Reserved fields and what lies behind the end of a name are written as 0, whatever is in @message.
+ * Returns the number of bytes written, or -EINVAL when wire_decode() would refuse it, -EMSGSIZE when @buffer is too small.
  */
 int wire_encode(const struct wire_message *message, uint8_t *buffer, size_t buffer_bytes);
 
 /*
  * wire_decode - read and check one packet of the given direction
- * Returns 0, or -EBADMSG (wrong length, reserved field set, value out of the enum, text or name not terminated or with control
- * characters), -EOPNOTSUPP (unknown op; @ret_message then has op and request_id). @ret_message is set on success only, with that
- * exception. Never asserts on input.
+ * Returns 0, or -EBADMSG (wrong length, reserved field set, value out of the enum or range, text or name not terminated or with
+ * control characters), -EOPNOTSUPP (unknown op; @ret_message then has op and request_id). @ret_message is set on success only,
+ * with that exception. Never asserts on input.
  */
 int wire_decode(const uint8_t *buffer, size_t n_bytes, enum wire_direction direction, struct wire_message *ret_message);

@@ -32,7 +32,7 @@ static struct pair new_pair(void) {
         int fds[2];
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
-        return (struct pair) {.sender = fds[0], .receiver = fds[1]};
+        return (struct pair){.sender = fds[0], .receiver = fds[1]};
 }
 
 #define _cleanup_pair_ _cleanup_(close_pair)

@@ -27,8 +27,9 @@ static void size_fails(const char *text, int expected) {
 
 static void every_spelling_of_a_size_is_understood(void **state) {
         static const char *const two_mib[] = {
-                "2097152", "2097152B", "2097152 B", "2048k", "2048K", "2048kB", "2048KB", "2048kb", "2048Ki", "2048KiB", "2048kiB",
-                "2048 kB", "2M", "2m", "2MB", "2mb", "2Mi", "2mi", "2MiB", "2mib", "2 M", "2 MB", "2 MiB", "002M", "2.0M", "2.000MiB",
+                "2097152", "2097152B", "2097152 B", "2048k", "2048K", "2048kB", "2048KB", "2048kb",   "2048Ki",
+                "2048KiB", "2048kiB",  "2048 kB",   "2M",    "2m",    "2MB",    "2mb",    "2Mi",      "2mi",
+                "2MiB",    "2mib",     "2 M",       "2 MB",  "2 MiB", "002M",   "2.0M",   "2.000MiB",
         };
 
         for (size_t i = 0; i < ELEMENTSOF(two_mib); i++)
@@ -63,8 +64,9 @@ static void sizes_beyond_64_bits_do_not_fit(void **state) {
 
 static void junk_is_no_size(void **state) {
         static const char *const junk[] = {
-                "", " ", "M", "B", "-1", "+1", "-2M", " 2M", "2M ", "2  M", "2\tM", "2 ", "2X", "2MM", "2Mx", "2iB", "2MBi", "2Bi", "2BB", "2Mib ",
-                "1.M", ".5M", "1.5", "1.5B", "1..5M", "1.5.5M", "1,5M", "0x10", "1e3", "2M\n", "2.M5", "two", "2 M B", "٣M", "inf", "nan", "1_000",
+                "",     " ",    "M",   "B",    "-1",   "+1",  "-2M",   " 2M", "2M ", "2  M", "2\tM",  "2 ",    "2X",
+                "2MM",  "2Mx",  "2iB", "2MBi", "2Bi",  "2BB", "2Mib ", "1.M", ".5M", "1.5",  "1.5B",  "1..5M", "1.5.5M",
+                "1,5M", "0x10", "1e3", "2M\n", "2.M5", "two", "2 M B", "٣M",  "inf", "nan",  "1_000",
         };
 
         for (size_t i = 0; i < ELEMENTSOF(junk); i++)
@@ -132,7 +134,8 @@ static void signed_integers(void **state) {
 }
 
 static void booleans(void **state) {
-        static const char *const yes[] = {"yes", "true", "on", "1", "Yes", "TRUE"}, *const no[] = {"no", "false", "off", "0", "No", "OFF"};
+        static const char *const yes[] = {"yes", "true", "on", "1", "Yes", "TRUE"};
+        static const char *const no[] = {"no", "false", "off", "0", "No", "OFF"};
         static const char *const junk[] = {"", "y", "n", "2", "01", "yes ", " yes", "yess", "tru", "offf"};
         bool value;
 
@@ -184,10 +187,12 @@ static void durations(void **state) {
 
 static void junk_is_no_duration(void **state) {
         static const char *const junk[] = {
-                "", " ", "s", "-1s", "+1s", " 1s", "1s ", "1  s", "1 s", "1m", "1x", "1.5s", "30s 1min", "1s 1s", "1min  30s", "1min 30", "1min30",
-                "infinite", "infinity ", "10sec", "1s,1ms", "1min ", "1h  1s",
+                "",       " ",        "s",         "-1s",   "+1s",      " 1s",   "1s ",       "1  s",
+                "1 s",    "1m",       "1x",        "1.5s",  "30s 1min", "1s 1s", "1min  30s", "1min 30",
+                "1min30", "infinite", "infinity ", "10sec", "1s,1ms",   "1min ", "1h  1s",
         };
-        static const char *const large[] = {"18446744073709551615ms", "18446744073709551616ms", "18446744073709551615", "5124095576031h"};
+        static const char *const large[] = {"18446744073709551615ms", "18446744073709551616ms", "18446744073709551615",
+                                            "5124095576031h"};
         uint64_t ms = UNTOUCHED;
 
         for (size_t i = 0; i < ELEMENTSOF(junk); i++)
@@ -202,8 +207,10 @@ static void per_cents(void **state) {
         static const struct {
                 const char *text;
                 uint32_t millipercent;
-        } cases[] = {{"0%", 0}, {"50%", 50000}, {"12.5%", 12500}, {"0.001%", 1}, {"33.333%", 33333}, {"100%", 100000}, {"100.000%", 100000}};
-        static const char *const junk[] = {"", "%", "50", "50 %", "-1%", "50%%", "1.%", ".5%", "1.2345%", "1.5.5%", " 5%", "5% ", "1,5%"};
+        } cases[] = {{"0%", 0},          {"50%", 50000},   {"12.5%", 12500},    {"0.001%", 1},
+                     {"33.333%", 33333}, {"100%", 100000}, {"100.000%", 100000}};
+        static const char *const junk[] = {"",    "%",       "50",     "50 %", "-1%", "50%%", "1.%",
+                                           ".5%", "1.2345%", "1.5.5%", " 5%",  "5% ", "1,5%"};
         static const char *const large[] = {"100.001%", "101%", "18446744073709551616%", "18446744073709551%"};
         uint32_t millipercent = 0x55555555;
 
@@ -223,12 +230,14 @@ static void node_lists(void **state) {
                 const char *text;
                 uint64_t first_word, last_word;
         } cases[] = {
-                {"0", 0x1, 0},       {"0,2", 0x5, 0},       {"0-3", 0xf, 0},
-                {"0-1,4", 0x13, 0},  {"4,0-1", 0x13, 0},    {"0,0", 0x1, 0},
-                {"3-3", 0x8, 0},     {"63", 1ULL << 63, 0}, {"1023", 0, 1ULL << 63},
-                {"0-1023", UINT64_MAX, UINT64_MAX},
+                {"0", 0x1, 0},           {"0,2", 0x5, 0},
+                {"0-3", 0xf, 0},         {"0-1,4", 0x13, 0},
+                {"4,0-1", 0x13, 0},      {"0,0", 0x1, 0},
+                {"3-3", 0x8, 0},         {"63", 1ULL << 63, 0},
+                {"1023", 0, 1ULL << 63}, {"0-1023", UINT64_MAX, UINT64_MAX},
         };
-        static const char *const junk[] = {"", ",", "0,", ",0", "0,,1", "-", "0-", "-0", "3-0", "0-1-2", " 0", "0 ", "0, 1", "a", "0x1", "0;1", "all"};
+        static const char *const junk[] = {"",      ",",  "0,", ",0",   "0,,1", "-",   "0-",  "-0", "3-0",
+                                           "0-1-2", " 0", "0 ", "0, 1", "a",    "0x1", "0;1", "all"};
         static const char *const large[] = {"1024", "0-1024", "18446744073709551616", "0-18446744073709551615", "1024,0"};
         uint64_t bits[PARSE_MAX_NODES / 64] = {UNTOUCHED};
 

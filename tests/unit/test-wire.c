@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The codec against literal packets: each byte where wire.h says, each wrong value refused, nothing accepted that is not canonical. */
+/* The codec against literal packets: each byte where wire.h says, each wrong value refused, only canonical bytes accepted. */
 #include "testing.h"
 
 #include <errno.h>
@@ -16,73 +16,140 @@ struct vector {
 
 /* Values differ in each byte where the rules leave room for that, so that a swapped byte or field shows. */
 static const struct vector vectors[] = {
-        {"C_HELLO", WIRE_TO_DAEMON,
-         {.op = WIRE_C_HELLO, .request_id = 0x04030201,
+        {"C_HELLO",
+         WIRE_TO_DAEMON,
+         {.op = WIRE_C_HELLO,
+          .request_id = 0x04030201,
           .c_hello = {.magic = WIRE_MAGIC, .version_min = 0x0201, .version_max = 0x0403, .features = 0x1817161514131211}},
          "0100 0000 01020304  485a455a 0102 0304  1112131415161718"},
-        {"C_ACQUIRE", WIRE_TO_DAEMON,
-         {.op = WIRE_C_ACQUIRE, .request_id = 0xfffefdfc,
-          .c_acquire = {.on_miss = WIRE_MISS_WAIT, .n_items = 2, .timeout_ms = 0x01020304,
-                        .items = {{.bytes = 0x0807060504030201, .page_size_bytes = 0x1817161514131211, .node = 0x04030201,
-                                   .node_mode = WIRE_NODE_STRICT, .flags = WIRE_ITEM_SEVERAL, .pool = "ram0"},
-                                  {.bytes = 1, .page_size_bytes = 0, .node = -1, .node_mode = WIRE_NODE_ANY,
-                                   .flags = WIRE_ITEM_SEVERAL | WIRE_ITEM_REOPENABLE, .pool = "0123456789 _-.~!abcdefghijABCDE"}}}},
+        {"C_ACQUIRE",
+         WIRE_TO_DAEMON,
+         {.op = WIRE_C_ACQUIRE,
+          .request_id = 0xfffefdfc,
+          .c_acquire = {.on_miss = WIRE_MISS_WAIT,
+                        .n_items = 2,
+                        .timeout_ms = 0x01020304,
+                        .items = {{.bytes = 0x0807060504030201,
+                                   .page_size_bytes = 0x1817161514131211,
+                                   .node = 0x04030201,
+                                   .node_mode = WIRE_NODE_STRICT,
+                                   .flags = WIRE_ITEM_SEVERAL,
+                                   .pool = "ram0"},
+                                  {.bytes = 1,
+                                   .page_size_bytes = 0,
+                                   .node = -1,
+                                   .node_mode = WIRE_NODE_ANY,
+                                   .flags = WIRE_ITEM_SEVERAL | WIRE_ITEM_REOPENABLE,
+                                   .pool = "0123456789 _-.~!abcdefghijABCDE"}}}},
          "0200 0000 fcfdfeff  01 02 0000 04030201"
          "0102030405060708 1112131415161718 01020304 01 01 0000 0000000000000000"
          "72616d30 00000000 0000000000000000 0000000000000000 0000000000000000"
          "0100000000000000 0000000000000000 ffffffff 00 03 0000 0000000000000000"
          "3031323334353637 3839205f2d2e7e21 6162636465666768 696a414243444500"},
-        {"C_CANCEL", WIRE_TO_DAEMON,
+        {"C_CANCEL",
+         WIRE_TO_DAEMON,
          {.op = WIRE_C_CANCEL, .request_id = 1, .c_cancel = {.target_request_id = 0x04030201}},
          "0300 0000 01000000  01020304 00000000"},
-        {"C_MAPPED", WIRE_TO_DAEMON,
+        {"C_MAPPED",
+         WIRE_TO_DAEMON,
          {.op = WIRE_C_MAPPED, .request_id = 2, .c_mapped = {.grant_id = 0x0807060504030201}},
          "0400 0000 02000000  0102030405060708"},
-        {"C_RELEASE", WIRE_TO_DAEMON,
+        {"C_RELEASE",
+         WIRE_TO_DAEMON,
          {.op = WIRE_C_RELEASE, .request_id = 3, .c_release = {.grant_id = 0x0807060504030201, .extent = WIRE_ALL_EXTENTS - 1}},
          "0500 0000 03000000  0102030405060708 feffffff 00000000"},
         {"C_STATUS", WIRE_TO_DAEMON, {.op = WIRE_C_STATUS, .request_id = 4}, "0600 0000 04000000"},
-        {"C_POOLS", WIRE_TO_DAEMON, {.op = WIRE_C_POOLS, .request_id = 5, .c_pools = {.first_row = 0x04030201}},
+        {"C_POOLS",
+         WIRE_TO_DAEMON,
+         {.op = WIRE_C_POOLS, .request_id = 5, .c_pools = {.first_row = 0x04030201}},
          "0700 0000 05000000  01020304 00000000"},
-        {"C_GRANTS", WIRE_TO_DAEMON,
+        {"C_GRANTS",
+         WIRE_TO_DAEMON,
          {.op = WIRE_C_GRANTS, .request_id = 6, .c_grants = {.after_grant_id = 0x0807060504030201, .after_extent = 0x14131211}},
          "0800 0000 06000000  0102030405060708 11121314 00000000"},
-        {"D_HELLO", WIRE_TO_CLIENT,
-         {.op = WIRE_D_HELLO, .request_id = 7,
-          .d_hello = {.magic = WIRE_MAGIC, .version = 0x0201, .max_items = 0x0403, .features = 0x1817161514131211,
-                      .max_fds = 0x2221, .max_message_bytes = 0x34333231}},
+        {"D_HELLO",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_HELLO,
+          .request_id = 7,
+          .d_hello = {.magic = WIRE_MAGIC,
+                      .version = 0x0201,
+                      .max_items = 0x0403,
+                      .features = 0x1817161514131211,
+                      .max_fds = 0x2221,
+                      .max_message_bytes = 0x34333231}},
          "4100 0000 07000000  485a455a 0102 0304  1112131415161718  2122 0000 31323334"},
-        {"D_GRANT", WIRE_TO_CLIENT,
-         {.op = WIRE_D_GRANT, .request_id = 8,
-          .d_grant = {.grant_id = 0x0807060504030201, .n_extents_total = 0x04030201, .first_extent = 0x03020100, .n_extents = 2,
+        {"D_GRANT",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_GRANT,
+          .request_id = 8,
+          .d_grant = {.grant_id = 0x0807060504030201,
+                      .n_extents_total = 0x04030201,
+                      .first_extent = 0x03020100,
+                      .n_extents = 2,
                       .extents = {{.bytes = 0x0807060504200000, .item = 3, .page_shift = 21, .node = 0x0201},
                                   {.bytes = 0x0807060540000000, .item = 15, .page_shift = 30, .node = 0x7fff}}}},
          "4200 0000 08000000  0102030405060708 01020304 00010203 0200 0000 00000000"
          "0000200405060708 03 15 0102 00000000"
          "0000004005060708 0f 1e ff7f 00000000"},
-        {"D_REFUSED", WIRE_TO_CLIENT,
-         {.op = WIRE_D_REFUSED, .request_id = 9,
+        {"D_REFUSED",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_REFUSED,
+          .request_id = 9,
           .d_refused = {.error = 0x0201, .n_text_bytes = 14, .text = "no \"x\" \xc3\xa9\xe2\x82\xac\xc2\xa0"}},
          "4300 0000 09000000  01020000 0e00 0000 6e6f20227822 20c3a9 e282ac c2a0"},
         {"D_DONE", WIRE_TO_CLIENT, {.op = WIRE_D_DONE, .request_id = 10}, "4400 0000 0a000000"},
-        {"D_STATUS", WIRE_TO_CLIENT,
-         {.op = WIRE_D_STATUS, .request_id = 11,
-          .d_status = {.daemon_version = "0.1.0", .uptime_ms = 0x0807060504030201, .n_clients = 1, .n_waiting = 2, .n_pool_rows = 3,
-                       .n_grants = 4, .n_extents_granted = 5, .n_granted_total = 6, .n_refused_total = 7, .n_exact = 8, .n_cut = 9,
-                       .n_grown = 10, .n_built = 11, .zeroed_bytes_total = 12, .granted_bytes_total = 13,
-                       .scrubbed_bytes_total = 14, .n_fds_in_flight = 15, .n_doubts = 0x1817161514131211}},
+        {"D_STATUS",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_STATUS,
+          .request_id = 11,
+          .d_status = {.daemon_version = "0.1.0",
+                       .uptime_ms = 0x0807060504030201,
+                       .n_clients = 1,
+                       .n_waiting = 2,
+                       .n_pool_rows = 3,
+                       .n_grants = 4,
+                       .n_extents_granted = 5,
+                       .n_granted_total = 6,
+                       .n_refused_total = 7,
+                       .n_exact = 8,
+                       .n_cut = 9,
+                       .n_grown = 10,
+                       .n_built = 11,
+                       .zeroed_bytes_total = 12,
+                       .granted_bytes_total = 13,
+                       .scrubbed_bytes_total = 14,
+                       .n_fds_in_flight = 15,
+                       .n_doubts = 0x1817161514131211}},
          "4600 0000 0b000000  302e312e3000 0000 0000000000000000 0000000000000000 0000000000000000"
          "0102030405060708 0100000000000000 0200000000000000 0300000000000000 0400000000000000 0500000000000000"
          "0600000000000000 0700000000000000 0800000000000000 0900000000000000 0a00000000000000 0b00000000000000"
          "0c00000000000000 0d00000000000000 0e00000000000000"
          "0f00000000000000 1112131415161718 0000000000000000"},
-        {"D_POOLS", WIRE_TO_CLIENT,
-         {.op = WIRE_D_POOLS, .request_id = 12,
-          .d_pools = {.n_rows_total = 0x04030201, .first_row = 0x03020100, .n_rows = 1,
-                      .rows = {{.name = "default", .node = 0x04030201, .n_extents_ready = 0x14131211, .page_size_bytes = 1,
-                                .extent_bytes = 2, .target_bytes = 3, .ready_bytes = 4, .granted_bytes = 5, .returned_bytes = 6,
-                                .filling_bytes = 7, .shortfall_bytes = 8, .pinned_bytes = 9, .kernel_free_bytes = 10,
-                                .largest_ready_bytes = 11, .n_exact = 12, .n_cut = 13, .n_grown = 14, .n_built = 15,
+        {"D_POOLS",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_POOLS,
+          .request_id = 12,
+          .d_pools = {.n_rows_total = 0x04030201,
+                      .first_row = 0x03020100,
+                      .n_rows = 1,
+                      .rows = {{.name = "default",
+                                .node = 0x04030201,
+                                .n_extents_ready = 0x14131211,
+                                .page_size_bytes = 1,
+                                .extent_bytes = 2,
+                                .target_bytes = 3,
+                                .ready_bytes = 4,
+                                .granted_bytes = 5,
+                                .returned_bytes = 6,
+                                .filling_bytes = 7,
+                                .shortfall_bytes = 8,
+                                .pinned_bytes = 9,
+                                .kernel_free_bytes = 10,
+                                .largest_ready_bytes = 11,
+                                .n_exact = 12,
+                                .n_cut = 13,
+                                .n_grown = 14,
+                                .n_built = 15,
                                 .zeroed_bytes_total = 0x1817161514131211}}}},
          "4700 0000 0c000000  01020304 00010203 01000000 00000000"
          "64656661756c7400 0000000000000000 0000000000000000 0000000000000000  01020304 11121314"
@@ -90,12 +157,24 @@ static const struct vector vectors[] = {
          "0300000000000000 0400000000000000 0500000000000000 0600000000000000 0700000000000000 0800000000000000"
          "0900000000000000 0a00000000000000 0b00000000000000"
          "0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 1112131415161718 0000000000000000"},
-        {"D_GRANTS", WIRE_TO_CLIENT,
-         {.op = WIRE_D_GRANTS, .request_id = 13,
-          .d_grants = {.n_rows = 1, .more = 1,
-                       .rows = {{.grant_id = 0x0807060504030201, .extent = 0x14131211, .uid = 0x24232221, .pid = 0x34333231,
-                                 .node = 0x0201, .page_shift = 21, .state = WIRE_EXTENT_RETURNING, .bytes = 0x0807060504200000,
-                                 .age_ms = 1, .dev = 2, .ino = 0x1817161514131211, .pool = "ram0"}}}},
+        {"D_GRANTS",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_GRANTS,
+          .request_id = 13,
+          .d_grants = {.n_rows = 1,
+                       .more = 1,
+                       .rows = {{.grant_id = 0x0807060504030201,
+                                 .extent = 0x14131211,
+                                 .uid = 0x24232221,
+                                 .pid = 0x34333231,
+                                 .node = 0x0201,
+                                 .page_shift = 21,
+                                 .state = WIRE_EXTENT_RETURNING,
+                                 .bytes = 0x0807060504200000,
+                                 .age_ms = 1,
+                                 .dev = 2,
+                                 .ino = 0x1817161514131211,
+                                 .pool = "ram0"}}}},
          "4800 0000 0d000000  01000000 01000000"
          "0102030405060708 11121314 21222324 31323334 0102 15 02"
          "0000200405060708 0100000000000000 0200000000000000 1112131415161718"
@@ -123,7 +202,7 @@ static const struct vector *find_vector(const char *name) {
         return NULL;
 }
 
-/* Decodes an exact-size heap copy, so that the sanitizer sees each byte read too many. What is accepted must encode to itself. */
+/* Decodes an exact-size copy, so that the sanitizer sees each byte read too many. What is accepted must encode to itself. */
 static int decode(const uint8_t *bytes, size_t n_bytes, enum wire_direction direction, struct wire_message *ret_message) {
         uint8_t *copy = malloc(n_bytes ? n_bytes : 1), again[WIRE_MAX_MESSAGE_BYTES];
 
@@ -158,10 +237,11 @@ static void each_message_has_the_length_that_the_header_says(void **state) {
                 const char *name;
                 size_t n_bytes;
         } lengths[] = {
-                {"C_HELLO", 24}, {"D_HELLO", 32},          {"C_ACQUIRE", 16 + 2 * 64}, {"C_CANCEL", 16},
-                {"C_MAPPED", 16}, {"C_RELEASE", 24},       {"C_STATUS", 8},            {"C_POOLS", 16},
-                {"C_GRANTS", 24}, {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14},     {"D_DONE", 8},
-                {"D_STATUS", 184}, {"D_POOLS", 24 + 176},   {"D_GRANTS", 16 + 96},
+                {"C_HELLO", 24},          {"D_HELLO", 32},        {"C_ACQUIRE", 16 + 2 * 64},
+                {"C_CANCEL", 16},         {"C_MAPPED", 16},       {"C_RELEASE", 24},
+                {"C_STATUS", 8},          {"C_POOLS", 16},        {"C_GRANTS", 24},
+                {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14}, {"D_DONE", 8},
+                {"D_STATUS", 184},        {"D_POOLS", 24 + 176},  {"D_GRANTS", 16 + 96},
         };
 
         assert_int_equal(ELEMENTSOF(lengths), ELEMENTSOF(vectors));
@@ -206,11 +286,12 @@ static void a_message_in_the_wrong_direction_is_unknown(void **state) {
 }
 
 static void unknown_ops_keep_their_request_id(void **state) {
-        uint8_t bytes[100] = {0xff, 0xff, 0, 0, 1, 2, 3, 4};
+        uint8_t bytes[WIRE_MAX_MESSAGE_BYTES + 1] = {0xff, 0xff, 0, 0, 1, 2, 3, 4};
         struct wire_message message = {};
 
         for (size_t n = WIRE_HEADER_BYTES; n < sizeof(bytes); n++)
                 assert_int_equal(decode(bytes, n, WIRE_TO_DAEMON, &message), -EOPNOTSUPP);
+        assert_int_equal(decode(bytes, sizeof(bytes), WIRE_TO_DAEMON, &message), -EBADMSG);
         assert_int_equal(message.op, 0xffff);
         assert_int_equal(message.request_id, 0x04030201);
         bytes[2] = 1;
@@ -222,10 +303,10 @@ static void reserved_bytes_are_zero(void **state) {
                 const char *name;
                 size_t offset, n;
         } reserved[] = {
-                {"C_ACQUIRE", 10, 2}, {"C_ACQUIRE", 16 + 22, 2}, {"C_ACQUIRE", 16 + 24, 8}, {"C_ACQUIRE", 80 + 22, 10},
-                {"C_CANCEL", 12, 4},  {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
-                {"D_HELLO", 26, 2},   {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
-                {"D_REFUSED", 14, 2}, {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 168, 8},
+                {"C_ACQUIRE", 10, 2},     {"C_ACQUIRE", 16 + 22, 2}, {"C_ACQUIRE", 16 + 24, 8}, {"C_ACQUIRE", 80 + 22, 10},
+                {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
+                {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
+                {"D_REFUSED", 14, 2},     {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 168, 8},
                 {"D_GRANTS", 16 + 88, 8},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
@@ -259,7 +340,7 @@ static void wrong_values_are_refused(void **state) {
                 {"C_HELLO", 12, "0404", "version_min above version_max"},
                 {"C_ACQUIRE", 8, "00", "a time without waiting"},
                 {"C_ACQUIRE", 8, "02", "a time with filling"},
-                {"C_ACQUIRE", 8, "03", "on_miss out of the enum"},
+                {"C_ACQUIRE", 8, "03 02 0000 00000000", "on_miss out of the enum"},
                 {"C_ACQUIRE", 12, "feffffff", "a time of -2"},
                 {"C_ACQUIRE", 12, "00000080", "the smallest time"},
                 {"C_ACQUIRE", 9, "00", "no item"},
@@ -370,14 +451,14 @@ static void limits_are_accepted(void **state) {
                 size_t offset;
                 const char *hex;
         } right[] = {
-                {"C_HELLO", 12, "0304"},             /* version_min equals version_max */
-                {"C_ACQUIRE", 12, "ffffffff"},       /* wait without limit */
-                {"C_ACQUIRE", 12, "00000000"},       /* wait, but not at all */
+                {"C_HELLO", 12, "0304"},       /* version_min equals version_max */
+                {"C_ACQUIRE", 12, "ffffffff"}, /* wait without limit */
+                {"C_ACQUIRE", 12, "00000000"}, /* wait, but not at all */
                 {"C_ACQUIRE", 12, "ffffff7f"},
                 {"C_ACQUIRE", 16, "ffffffffffffffff"},
                 {"C_ACQUIRE", 16 + 16, "00000000 02"}, /* prefer node 0 */
-                {"C_ACQUIRE", 16 + 32, "00000000"},  /* best fit */
-                {"D_GRANT", 16, "02010203"},         /* the last two */
+                {"C_ACQUIRE", 16 + 32, "00000000"},    /* best fit */
+                {"D_GRANT", 16, "02010203"},           /* the last two */
                 {"D_GRANT", 32 + 9, "0c"},
                 {"D_GRANT", 32 + 10, "0000"},
                 {"D_REFUSED", 8, "ff0f0000"},
@@ -405,23 +486,24 @@ static void the_largest_messages_fit(void **state) {
         uint8_t buffer[WIRE_MAX_MESSAGE_BYTES];
 
         for (size_t i = 0; i < WIRE_MAX_ITEMS; i++)
-                message.c_acquire.items[i] = (struct wire_item) {.bytes = i + 1, .node = -1};
+                message.c_acquire.items[i] = (struct wire_item){.bytes = i + 1, .node = -1};
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), 16 + 16 * 64);
         assert_int_equal(decode(buffer, 16 + 16 * 64, WIRE_TO_DAEMON, &decoded), 0);
         assert_int_equal(decoded.c_acquire.items[15].bytes, 16);
         message.c_acquire.n_items++;
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), -EINVAL);
 
-        message = (struct wire_message) {.op = WIRE_D_GRANT, .d_grant = {.grant_id = 1, .n_extents_total = 253, .n_extents = 253}};
+        message =
+                (struct wire_message){.op = WIRE_D_GRANT, .d_grant = {.grant_id = 1, .n_extents_total = 253, .n_extents = 253}};
         for (size_t i = 0; i < WIRE_MAX_FDS; i++)
-                message.d_grant.extents[i] = (struct wire_extent) {.bytes = (i + 1) << 21, .page_shift = 21};
+                message.d_grant.extents[i] = (struct wire_extent){.bytes = (i + 1) << 21, .page_shift = 21};
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), 32 + 253 * 16);
         assert_int_equal(decode(buffer, 32 + 253 * 16, WIRE_TO_CLIENT, &decoded), 0);
         assert_int_equal(decoded.d_grant.extents[252].bytes, UINT64_C(253) << 21);
         message.d_grant.n_extents_total = ++message.d_grant.n_extents;
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), -EINVAL);
 
-        message = (struct wire_message) {.op = WIRE_D_POOLS, .d_pools = {.n_rows_total = 100, .n_rows = WIRE_MAX_POOL_ROWS}};
+        message = (struct wire_message){.op = WIRE_D_POOLS, .d_pools = {.n_rows_total = 100, .n_rows = WIRE_MAX_POOL_ROWS}};
         for (size_t i = 0; i < WIRE_MAX_POOL_ROWS; i++)
                 message.d_pools.rows[i].ready_bytes = i;
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), 24 + 23 * 176);
@@ -430,15 +512,45 @@ static void the_largest_messages_fit(void **state) {
         message.d_pools.n_rows++;
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), -EINVAL);
 
-        message = (struct wire_message) {.op = WIRE_D_GRANTS, .d_grants = {.n_rows = WIRE_MAX_GRANT_ROWS}};
+        message = (struct wire_message){.op = WIRE_D_GRANTS, .d_grants = {.n_rows = WIRE_MAX_GRANT_ROWS}};
         for (size_t i = 0; i < WIRE_MAX_GRANT_ROWS; i++)
-                message.d_grants.rows[i] = (struct wire_grant_row) {
-                        .grant_id = i + 1, .bytes = 4096, .page_shift = 12, .state = WIRE_EXTENT_HELD};
+                message.d_grants.rows[i] =
+                        (struct wire_grant_row){.grant_id = i + 1, .bytes = 4096, .page_shift = 12, .state = WIRE_EXTENT_HELD};
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), 16 + 42 * 96);
         assert_int_equal(decode(buffer, 16 + 42 * 96, WIRE_TO_CLIENT, &decoded), 0);
         assert_int_equal(decoded.d_grants.rows[41].grant_id, 42);
         message.d_grants.n_rows++;
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), -EINVAL);
+}
+
+/* Packets that are right in all but their count. */
+static void one_too_many_and_one_too_few_are_refused(void **state) {
+        uint8_t bytes[WIRE_MAX_MESSAGE_BYTES], item[WIRE_MAX_MESSAGE_BYTES];
+        struct wire_message message;
+
+        from_hex("0200000001000000 00000000 00000000", bytes); /* no item at all */
+        assert_int_equal(decode(bytes, 16, WIRE_TO_DAEMON, &message), -EBADMSG);
+
+        bytes[9] = 17;
+        from_hex("0100000000000000 0000000000000000 ffffffff 00000000 0000000000000000"
+                 "0000000000000000 0000000000000000 0000000000000000 0000000000000000",
+                 item);
+        for (size_t i = 0; i < 17; i++)
+                memcpy(bytes + 16 + 64 * i, item, 64);
+        assert_int_equal(decode(bytes, 16 + 17 * 64, WIRE_TO_DAEMON, &message), -EBADMSG);
+        bytes[9] = 16; /* and it is the count indeed */
+        assert_int_equal(decode(bytes, 16 + 16 * 64, WIRE_TO_DAEMON, &message), 0);
+
+        from_hex("4300000001000000 01000000 c9000000", bytes);
+        memset(bytes + 16, 'a', 201);
+        assert_int_equal(decode(bytes, 16 + 201, WIRE_TO_CLIENT, &message), -EBADMSG);
+        bytes[12] = 200;
+        assert_int_equal(decode(bytes, 16 + 200, WIRE_TO_CLIENT, &message), 0);
+
+        memset(bytes + 16, 'a', sizeof(bytes) - 16); /* as much text as a packet can hold */
+        bytes[12] = (sizeof(bytes) - 16) & 0xff;
+        bytes[13] = (sizeof(bytes) - 16) >> 8;
+        assert_int_equal(decode(bytes, sizeof(bytes), WIRE_TO_CLIENT, &message), -EBADMSG);
 }
 
 /* A page of rows may be empty: no pools, no grants, or a client that asks beyond the last row. */
@@ -567,6 +679,7 @@ int main(void) {
                 cmocka_unit_test(wrong_values_are_refused),
                 cmocka_unit_test(limits_are_accepted),
                 cmocka_unit_test(the_largest_messages_fit),
+                cmocka_unit_test(one_too_many_and_one_too_few_are_refused),
                 cmocka_unit_test(empty_tables_are_accepted),
                 cmocka_unit_test(nothing_is_sent_that_the_peer_would_refuse),
                 cmocka_unit_test(names_and_reserved_fields_leak_nothing),

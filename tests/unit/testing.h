@@ -15,12 +15,12 @@
 #define ELEMENTSOF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Ends the program: this machine cannot run these tests. Never for a test that failed. */
-#define skip_all(...)                                   \
-        do {                                            \
-                (void) fprintf(stderr, "skipped: ");    \
-                (void) fprintf(stderr, __VA_ARGS__);    \
-                (void) fputc('\n', stderr);             \
-                exit(77); /* meson: the test was skipped */ \
+#define skip_all(...)                                                                                                          \
+        do {                                                                                                                   \
+                (void) fprintf(stderr, "skipped: ");                                                                           \
+                (void) fprintf(stderr, __VA_ARGS__);                                                                           \
+                (void) fputc('\n', stderr);                                                                                    \
+                exit(77); /* meson: the test was skipped */                                                                    \
         } while (0)
 
 /* Open descriptors of this process. */
