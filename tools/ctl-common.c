@@ -11,7 +11,7 @@
 #include "cleanup.h"
 #include "ctl.h"
 
-static void print_error(const char *format, va_list arguments) {
+__attribute__((format(printf, 1, 0))) static void print_error(const char *format, va_list arguments) {
         (void) fflush(stdout); /* keeps the order where both go to one terminal */
         (void) fputs("hugezeroctl: ", stderr);
         (void) vfprintf(stderr, format, arguments);
