@@ -403,7 +403,7 @@ HUGEZERO_EXPORT int hugezero_request_finish(struct hugezero_request *request, st
  * Threads:    one at a time per connection
  * Blocks:     until the daemon answers: with HUGEZERO_MISS_WAIT that is up to the time given there
  * Returns:    0, or a negative errno; nothing is granted then
- * Errors:     those of hugezero_request_submit() and hugezero_request_finish(), -EINPROGRESS excepted
+ * Errors:     those of hugezero_request_submit() and hugezero_request_finish(), where -EINPROGRESS is waited out
  * Since:      0.1
  */
 HUGEZERO_EXPORT int hugezero_acquire(struct hugezero_conn *conn, struct hugezero_request *request,
