@@ -16,6 +16,7 @@ struct quota;
 struct reclaim;
 struct stock;
 struct topology;
+struct warm;
 
 struct grant_extent {
         struct extent *extent; /* NULL: gone */
@@ -54,6 +55,7 @@ struct broker {
         struct quota *quota;
         struct reclaim *reclaim;
         struct stock *stock;
+        struct warm *warm;               /* NULL: nothing survives the daemon */
         size_t n_pools;
         struct pool *pools[CONFIG_MAX_POOLS];
         TAILQ_HEAD(, request) waiting;   /* in order of arrival */
@@ -81,7 +83,7 @@ struct broker {
                      np < (broker)->pools[_pool]->nodes + (broker)->pools[_pool]->n_nodes; np++)
 
 int broker_new(struct event_base *base, const struct config *config, const struct topology *topology, struct quota *quota,
-               struct reclaim *reclaim, struct stock *stock, struct broker **ret_broker);
+               struct reclaim *reclaim, struct stock *stock, struct warm *warm, struct broker **ret_broker);
 /* Before the workers are stopped: nothing new is begun from now on. */
 void broker_stop(struct broker *broker);
 /* After the workers were stopped and all sessions are gone. Granted memory stays with its holders. */
@@ -95,6 +97,9 @@ void broker_timer_set(struct event *timer, uint64_t delay_ms);
 /* grants.c */
 int grant_new(struct broker *broker, const struct identity *identity, struct service *service, uint32_t n_extents,
               struct grant **ret_grant);
+/* One that a predecessor has sent; its place in the table is by its id. */
+int grant_adopt(struct broker *broker, const struct identity *identity, struct service *service, uint64_t grant_id,
+                uint32_t n_extents, struct grant **ret_grant);
 void grant_set(struct grant *grant, uint32_t position, struct extent *extent, unsigned item);
 /* The session has it from here on, or nobody: then it is freed when its last extent is gone. */
 void grant_publish(struct grant *grant);
@@ -115,6 +120,10 @@ uint8_t returns_wire_state(const struct extent *extent);
 void returns_drop(struct broker *broker, struct extent *extent, bool test_pins);
 /* An extent whose file is closed leaves the books; its charge ends. */
 void returns_discard(struct extent *extent);
+/* What the predecessor was about to clear is cleared. */
+void returns_resume(struct broker *broker, struct extent *extent);
+/* After adoption: what happened while nobody looked, then the question about everything that is granted. */
+void returns_catch_up(struct broker *broker);
 void returns_on_sweep(int fd, short what, void *userdata);
 void returns_on_affinity(int fd, short what, void *userdata);
 void returns_free_all(struct broker *broker);

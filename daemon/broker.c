@@ -23,6 +23,7 @@
 #include "request.h"
 #include "stock.h"
 #include "topology.h"
+#include "warm.h"
 
 #define INLINE_CUT_BYTES (UINT64_C(1) << 30) /* cutting off 1 GiB takes 0.3 ms (measured): more is a worker's job */
 
@@ -146,6 +147,12 @@ static int prepare_pieces(struct request_plan *plan) {
         return 0;
 }
 
+static void note_grant(struct grant *grant) {
+        warm_note_grant_id(grant->broker->warm, grant->id);
+        for (uint32_t i = 0; i < grant->n_extents; i++)
+                warm_note(grant->broker->warm, grant->extents[i].extent, LEDGER_GRANTED);
+}
+
 /* All pieces have their size: becomes a grant. */
 static void plan_finish(struct request_plan *plan) {
         struct broker *broker = plan->broker;
@@ -173,6 +180,7 @@ static void plan_finish(struct request_plan *plan) {
                 }
         }
         grant_publish(grant);
+        note_grant(grant); /* before anything of it can leave */
         request->plan = NULL;
         plan_free(plan);
         request->granted(request, grant);
@@ -210,6 +218,7 @@ static int start_piece(struct request_plan *plan, struct node_pool *np, struct p
                 return 0;
         case PLAN_CUT:
                 if (piece->extent->bytes - piece->bytes <= INLINE_CUT_BYTES) {
+                        warm_note_busy(plan->broker->warm, piece->extent);
                         r = extent_file_resize(&piece->extent->file, piece->bytes);
                         if (r >= 0)
                                 pool_resize(piece->extent, piece->bytes);
@@ -640,7 +649,7 @@ static int make_timers(struct broker *broker) {
 }
 
 int broker_new(struct event_base *base, const struct config *config, const struct topology *topology, struct quota *quota,
-               struct reclaim *reclaim, struct stock *stock, struct broker **ret_broker) {
+               struct reclaim *reclaim, struct stock *stock, struct warm *warm, struct broker **ret_broker) {
         struct broker *broker = calloc(1, sizeof(*broker));
         int r;
 
@@ -652,6 +661,7 @@ int broker_new(struct event_base *base, const struct config *config, const struc
         broker->quota = quota;
         broker->reclaim = reclaim;
         broker->stock = stock;
+        broker->warm = warm;
         broker->started_ms = clock_ms();
         TAILQ_INIT(&broker->waiting);
         TAILQ_INIT(&broker->grants);

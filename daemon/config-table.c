@@ -101,6 +101,17 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .default_text = "auto",
                 .help = "Threads on each node that have pages zeroed and give them back. auto chooses by the node's CPUs.",
         },
+        [CONFIG_KEY_WARM_EXTENTS] = {
+                .name = "WarmExtents",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config, warm_extents),
+                .min = 0,
+                .max = 2000, /* measured: PID 1 compares each stored descriptor with all others; 3,000 take it 4.2 s */
+                .unit = "a number of extents",
+                .default_text = "2000",
+                .help = "How many extents, the largest first, survive a restart or crash of the daemon in the fd store of the "
+                        "service manager. 0 keeps none.",
+        },
         [CONFIG_KEY_RELEASE_GRACE] = {
                 .name = "ReleaseGrace",
                 .type = CONFIG_TYPE_DURATION,

@@ -59,6 +59,7 @@ struct config {
         uint32_t max_waiting;      /* MaxWaiting=, requests, all uids */
         uint32_t max_fds_in_flight;/* MaxFdsInFlight= */
         uint32_t workers_per_node; /* WorkersPerNode=, 0: auto */
+        uint32_t warm_extents;     /* WarmExtents= 2000, in the fd store of the service manager; 0: none */
         uint64_t release_grace_ms; /* ReleaseGrace= 1s */
         uint64_t affinity_timeout_ms; /* AffinityTimeout= 10min */
         uint64_t unmap_after_ms;   /* UnmapAfter= 10s: the daemon's own mapping of a grant that nobody reported as mapped */

@@ -29,14 +29,25 @@ struct grant *grant_find(const struct broker *broker, uint64_t id) {
         return found ? *found : NULL;
 }
 
-int grant_new(struct broker *broker, const struct identity *identity, struct service *service, uint32_t n_extents,
-              struct grant **ret_grant) {
+static void insert_by_id(struct broker *broker, struct grant *grant) {
+        struct grant *before = TAILQ_LAST(&broker->grants, grant_list);
+
+        while (before && before->id > grant->id)
+                before = TAILQ_PREV(before, grant_list, link);
+        if (before)
+                TAILQ_INSERT_AFTER(&broker->grants, before, grant, link);
+        else
+                TAILQ_INSERT_HEAD(&broker->grants, grant, link);
+}
+
+static int add_grant(struct broker *broker, const struct identity *identity, struct service *service, uint64_t grant_id,
+                     uint32_t n_extents, struct grant **ret_grant) {
         struct grant *grant = calloc(1, sizeof(*grant) + n_extents * sizeof(struct grant_extent));
 
         if (!grant)
                 return -ENOMEM;
         grant->broker = broker;
-        grant->id = broker->last_grant_id + 1;
+        grant->id = grant_id;
         grant->uid = identity->uid;
         grant->pid = identity->pid;
         grant->n_extents = n_extents;
@@ -45,10 +56,33 @@ int grant_new(struct broker *broker, const struct identity *identity, struct ser
                 return -ENOMEM;
         }
         grant->service = service ? service_ref(service) : NULL;
-        broker->last_grant_id = grant->id;
         broker->n_grants++;
-        TAILQ_INSERT_TAIL(&broker->grants, grant, link);
+        insert_by_id(broker, grant);
         *ret_grant = grant;
+        return 0;
+}
+
+int grant_new(struct broker *broker, const struct identity *identity, struct service *service, uint32_t n_extents,
+              struct grant **ret_grant) {
+        int r = add_grant(broker, identity, service, broker->last_grant_id + 1, n_extents, ret_grant);
+
+        if (r >= 0)
+                broker->last_grant_id++;
+        return r;
+}
+
+int grant_adopt(struct broker *broker, const struct identity *identity, struct service *service, uint64_t grant_id,
+                uint32_t n_extents, struct grant **ret_grant) {
+        int r = quota_charge_anyway(broker->quota, identity->uid, QUOTA_GRANTS, 1);
+
+        if (r < 0)
+                return r;
+        r = add_grant(broker, identity, service, grant_id, n_extents, ret_grant);
+        if (r < 0) {
+                quota_uncharge(broker->quota, identity->uid, QUOTA_GRANTS, 1);
+                return r;
+        }
+        (*ret_grant)->n_sent = n_extents;
         return 0;
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -18,6 +17,7 @@
 #include "log.h"
 #include "manager.h"
 #include "topology.h"
+#include "warm.h"
 
 static const char *arg_config_path;
 static const char *arg_socket_path;
@@ -111,27 +111,17 @@ static void raise_file_limit(void) {
         }
 }
 
-static int take_activated_socket(int *ret_fd) {
-        int n_fds = sd_listen_fds(/* unset_environment= */ 1);
-
-        if (n_fds > 1) {
-                log_error("systemd passed %d sockets, one is expected", n_fds);
-                return -EINVAL;
-        }
-        *ret_fd = n_fds == 1 ? SD_LISTEN_FDS_START : -EBADF;
-        return n_fds < 0 ? n_fds : 0;
-}
-
 static int run(const struct topology *topology, const struct config *config) {
+        static struct inherited inherited; /* 16 KiB */
         struct manager *manager;
-        int listen_fd, r;
+        int r;
 
         raise_file_limit();
         protect_memory();
-        r = take_activated_socket(&listen_fd);
-        if (r < 0)
-                return r;
-        r = manager_new(topology, config, listen_fd, &manager);
+        r = inherited_take(&inherited);
+        if (r >= 0)
+                r = manager_new(topology, config, &inherited, &manager);
+        inherited_done(&inherited);
         if (r < 0)
                 return r;
         r = manager_run(manager);

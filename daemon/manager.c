@@ -9,6 +9,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "broker-internal.h"
+#include "cleanup.h"
 #include "config-build.h"
 #include "config.h"
 #include "log.h"
@@ -19,6 +20,7 @@
 #include "server.h"
 #include "stock.h"
 #include "topology.h"
+#include "warm.h"
 #include "worker.h"
 
 struct manager {
@@ -29,7 +31,9 @@ struct manager {
         struct quota *quota;
         struct reclaim *reclaim;
         struct stock *stock;
+        struct warm *warm;
         struct broker *broker;
+        unsigned n_adopted;
         struct server *server;
 };
 
@@ -59,10 +63,12 @@ static int handle_signals(struct manager *manager) {
         return 0;
 }
 
-static void log_start(const struct config *config) {
+static void log_start(const struct config *config, unsigned n_adopted) {
         char page[FORMAT_SIZE_BYTES], extent[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES];
 
         log_info("hugezerod %s serves on %s", HUGEZERO_VERSION, config->socket_path);
+        if (n_adopted > 0)
+                log_info("%u extents were taken over from the daemon before", n_adopted);
         if (config->pools_are_default)
                 log_notice("no pool is configured: half of each node's free pages of the default size make the pool \"%s\"",
                            config->pools[0].name);
@@ -74,7 +80,7 @@ static void log_start(const struct config *config) {
                                  config->pools[i].extent_bytes == 0 ? "auto" : format_size(config->pools[i].extent_bytes, extent));
 }
 
-static int build(struct manager *manager, const struct topology *topology, int listen_fd, const char **ret_what) {
+static int build(struct manager *manager, const struct topology *topology, struct inherited *inherited, const char **ret_what) {
         int r;
 
         *ret_what = "setting up the event loop";
@@ -92,37 +98,46 @@ static int build(struct manager *manager, const struct topology *topology, int l
         if (r < 0)
                 return r;
         *ret_what = "setting up inotify (see fs.inotify.max_user_instances)";
-        r = reclaim_new(manager->base, returns_on_event, on_overflow, manager, &manager->reclaim);
+        bool has_events = inherited->inotify_fd >= 0;
+        r = reclaim_new(manager->base, take_fd(&inherited->inotify_fd), returns_on_event, on_overflow, manager,
+                        &manager->reclaim);
+        if (r < 0)
+                return r;
+        *ret_what = "setting up the ledger";
+        r = warm_new(manager->base, manager->config, inherited, has_events ? -EBADF : reclaim_fd(manager->reclaim),
+                     &manager->warm);
         if (r < 0)
                 return r;
         *ret_what = "starting the worker threads of the nodes";
-        r = stock_new(manager->base, manager->config, topology, manager->reclaim, &manager->stock);
+        r = stock_new(manager->base, manager->config, topology, manager->reclaim, manager->warm, &manager->stock);
         if (r < 0)
                 return r;
         *ret_what = "setting up the pools";
-        r = broker_new(manager->base, manager->config, topology, manager->quota, manager->reclaim, manager->stock, &manager->broker);
+        r = broker_new(manager->base, manager->config, topology, manager->quota, manager->reclaim, manager->stock,
+                       manager->warm, &manager->broker);
         if (r < 0)
                 return r;
+        manager->n_adopted = warm_adopt(manager->broker, inherited, has_events);
         *ret_what = "listening";
-        return server_new(manager->base, manager->config, listen_fd, manager->broker, manager->quota, manager->closer,
+        return server_new(manager->base, manager->config, take_fd(&inherited->listen_fd), manager->broker, manager->quota, manager->closer,
                           &manager->server);
 }
 
-int manager_new(const struct topology *topology, const struct config *config, int listen_fd, struct manager **ret_manager) {
+int manager_new(const struct topology *topology, const struct config *config, struct inherited *inherited, struct manager **ret_manager) {
         struct manager *manager = calloc(1, sizeof(*manager));
         const char *what = "";
         int r = -ENOMEM;
 
         if (manager) {
                 manager->config = config;
-                r = build(manager, topology, listen_fd, &what);
+                r = build(manager, topology, inherited, &what);
         }
         if (r < 0) {
                 log_error("%s on %s failed: %s", what, config->socket_path, strerror(-r));
                 manager_free(manager);
                 return r;
         }
-        log_start(config);
+        log_start(config, manager->n_adopted);
         *ret_manager = manager;
         return 0;
 }
@@ -145,6 +160,7 @@ struct manager *manager_free(struct manager *manager) {
         manager->server = server_free(manager->server);
         if (manager->stock)
                 stock_stop(manager->stock);
+        manager->warm = warm_free(manager->warm);
         manager->broker = broker_free(manager->broker);
         stock_free(manager->stock);
         reclaim_free(manager->reclaim);

@@ -3,16 +3,17 @@
 #pragma once
 
 struct config;
+struct inherited;
 struct manager;
 struct topology;
 
 /*
  * manager_new - build the daemon up to the point where it serves
  * @topology, @config: borrowed
- * @listen_fd: an activated socket, or -EBADF; owned by the manager from here on
+ * @inherited: what the service manager passed; what is used is taken from it, the rest stays the caller's
  * Returns 0 or a negative errno; what failed has been logged.
  */
-int manager_new(const struct topology *topology, const struct config *config, int listen_fd, struct manager **ret_manager);
+int manager_new(const struct topology *topology, const struct config *config, struct inherited *inherited, struct manager **ret_manager);
 /* Serves until SIGTERM or SIGINT. Returns 0, or a negative errno when the event loop broke. */
 int manager_run(struct manager *manager);
 struct manager *manager_free(struct manager *manager);

@@ -139,6 +139,7 @@ int pool_add(struct node_pool *np, enum extent_state state, uint64_t bytes, stru
                 return -ENOMEM;
         extent->file = EXTENT_FILE_NULL;
         extent->grant_fd = -EBADF;
+        extent->slot = -1;
         extent->node_pool = np;
         extent->state = state;
         extent->bytes = bytes;

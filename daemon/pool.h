@@ -42,6 +42,7 @@ struct extent {
         struct service *service;   /* owned; who held it and whom alone it may serve again. NULL: fresh from the kernel */
         int grant_fd;              /* description opened ahead of the grant, locked; -EBADF: none */
         int wd;                    /* inotify watch; 0: none */
+        int slot;                  /* warm.c: its record and its name in the fd store; -1: none */
         struct work *work;         /* stock.c's: the job that runs on it, or NULL */
         bool sealed;               /* its size is final */
         bool reopenable;

@@ -118,6 +118,12 @@ int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t 
                 return -EDQUOT;
         if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota->config, kind)))
                 return -EUSERS;
+        return quota_charge_anyway(quota, uid, kind, amount);
+}
+
+int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount) {
+        struct quota_user *user = quota_user_find(quota, uid);
+
         if (amount == 0)
                 return 0;
         if (!user)

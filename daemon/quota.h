@@ -26,6 +26,8 @@ struct quota *quota_free(struct quota *quota); /* all charges must be gone: asse
 void quota_set_config(struct quota *quota, const struct config *config);
 /* 0; -EDQUOT: the uid's limit; -EUSERS: the limit over all uids (not bytes, grants); -ENOMEM. Nothing is charged on failure. */
 int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
+/* For what the uid has already, whatever its limit says now. 0 or -ENOMEM. */
+int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 uint64_t quota_used(const struct quota *quota, uid_t uid, enum quota_kind kind);
 uint64_t quota_used_all(const struct quota *quota, enum quota_kind kind);

@@ -117,15 +117,21 @@ static void reclaim_on_readable(evutil_socket_t fd, short events, void *userdata
         reclaim_drain(userdata);
 }
 
-int reclaim_new(struct event_base *base, reclaim_event_fn on_event, reclaim_overflow_fn on_overflow, void *userdata,
-                struct reclaim **ret_reclaim) {
+int reclaim_fd(const struct reclaim *reclaim) {
+        return reclaim->inotify_fd;
+}
+
+int reclaim_new(struct event_base *base, int inotify_fd, reclaim_event_fn on_event, reclaim_overflow_fn on_overflow,
+                void *userdata, struct reclaim **ret_reclaim) {
         assert(on_event && on_overflow);
 
         struct reclaim *reclaim = malloc(sizeof(*reclaim));
-        if (!reclaim)
+        if (!reclaim) {
+                (void) safe_close(inotify_fd);
                 return -ENOMEM;
+        }
         *reclaim = (struct reclaim){.on_event = on_event, .on_overflow = on_overflow, .userdata = userdata};
-        reclaim->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+        reclaim->inotify_fd = inotify_fd >= 0 ? inotify_fd : inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
         if (reclaim->inotify_fd < 0) {
                 int r = negative_errno();
                 (void) reclaim_free(reclaim);
@@ -149,6 +155,19 @@ struct reclaim *reclaim_free(struct reclaim *reclaim) {
         tdestroy(reclaim->watches, free);
         free(reclaim);
         return NULL;
+}
+
+int reclaim_adopt_watch(struct reclaim *reclaim, int wd, void *context) {
+        struct reclaim_watch *watch = malloc(sizeof(*watch));
+
+        if (!watch)
+                return -ENOMEM;
+        *watch = (struct reclaim_watch){.wd = wd, .context = context};
+        struct reclaim_watch **node = tsearch(watch, &reclaim->watches, reclaim_watch_compare);
+        if (node && *node == watch)
+                return 0;
+        free(watch);
+        return node ? -EEXIST : -ENOMEM;
 }
 
 int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd) {

@@ -33,10 +33,18 @@ typedef void (*reclaim_event_fn)(void *context, bool opened);
 /* The kernel's queue overflowed: every granted extent is to be asked, and none of the close events before counts. */
 typedef void (*reclaim_overflow_fn)(void *userdata);
 
-int reclaim_new(struct event_base *base, reclaim_event_fn on_event, reclaim_overflow_fn on_overflow, void *userdata, struct reclaim **ret_reclaim);
+/*
+ * @inotify_fd: an instance that a predecessor left, with what happened since in its queue; owned by the reclaim from here on, also
+ * on failure. -EBADF: a new one.
+ */
+int reclaim_new(struct event_base *base, int inotify_fd, reclaim_event_fn on_event, reclaim_overflow_fn on_overflow,
+                void *userdata, struct reclaim **ret_reclaim);
+int reclaim_fd(const struct reclaim *reclaim); /* borrowed */
 struct reclaim *reclaim_free(struct reclaim *reclaim);
 /* Watches the inode behind @fd for IN_OPEN | IN_CLOSE. *ret_wd > 0. -ENOSPC: fs.inotify.max_user_watches is reached. */
 int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd);
+/* A watch that the inherited instance has already. */
+int reclaim_adopt_watch(struct reclaim *reclaim, int wd, void *context);
 /* After this no event of that watch is delivered, also none that is already in the queue. */
 void reclaim_unwatch(struct reclaim *reclaim, int wd);
 /*

@@ -15,6 +15,7 @@
 #include "quota.h"
 #include "reclaim.h"
 #include "stock.h"
+#include "warm.h"
 
 #define BUSY_RETRY_MS 1       /* chosen: a munmap of the daemon's own mapping is under way, which takes microseconds */
 #define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
@@ -213,6 +214,7 @@ static void begin_grace(struct broker *broker, struct extent *extent) {
         extent->service = extent->grant->service ? service_ref(extent->grant->service) : NULL;
         extent->returned_ms = clock_ms();
         pool_move(extent, EXTENT_RETURNED);
+        warm_note(broker->warm, extent, LEDGER_RETURNED);
         if (set_timer(broker, extent, broker->config->release_grace_ms) < 0)
                 returns_drop(broker, extent, /* test_pins= */ true);
 }
@@ -272,6 +274,8 @@ void returns_on_event(void *context, bool opened) {
 
         if (opened) {
                 extent->foreign_open = true;
+                if (extent->state == EXTENT_GRANTED)
+                        warm_note(broker->warm, extent, LEDGER_GRANTED);
                 if (extent->state == EXTENT_READY) { /* root can open the daemon's own descriptors: that memory has a holder now */
                         pool_move(extent, EXTENT_CLAIMED);
                         drop_doubtful(broker, extent);
@@ -291,6 +295,7 @@ static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
                 if (doubt) {
                         extent->doubt = true;
                         extent->close_event = false;
+                        warm_note(broker->warm, extent, LEDGER_GRANTED);
                 }
                 ask(broker, extent);
         }
@@ -303,6 +308,22 @@ void returns_on_overflow(void *userdata) {
                     "it is returned; raise fs.inotify.max_queued_events if this happens again");
         BROKER_FOREACH_NODE_POOL(broker, np)
                 ask_all(broker, np, /* doubt= */ true);
+}
+
+void returns_catch_up(struct broker *broker) {
+        reclaim_drain(broker->reclaim);
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                ask_all(broker, np, /* doubt= */ false);
+}
+
+void returns_resume(struct broker *broker, struct extent *extent) {
+        if (extent->foreign_open || extent->doubt || extent_file_is_held(&extent->file) != 0) {
+                drop_doubtful(broker, extent);
+                return;
+        }
+        pool_move(extent, EXTENT_RETURNED);
+        if (set_timer(broker, extent, broker->config->release_grace_ms) < 0)
+                returns_drop(broker, extent, /* test_pins= */ true);
 }
 
 /* Memory that is kept for a service for too long, or for one that is gone, is renewed so that it can serve anybody. */
@@ -368,7 +389,10 @@ uint8_t returns_wire_state(const struct extent *extent) {
 }
 
 static void dispose(struct broker *broker, struct extent *extent) {
-        stock_forget(broker->stock, extent);
+        if (extent->slot >= 0)
+                stock_close_grant_fd(broker->stock, extent); /* the watch is for the successor, like the rest of it */
+        else
+                stock_forget(broker->stock, extent);
         extent_file_done(&extent->file);
         returns_discard(extent);
 }

@@ -15,12 +15,13 @@ struct event_base;
 struct reclaim;
 struct stock;
 struct topology;
+struct warm;
 
 /* Loop thread. @r: 0 or a negative errno; the extent's accounts are up to date. Never called from inside the function that started the work. */
 typedef void (*stock_done_fn)(void *userdata, struct extent *extent, int r);
 
 int stock_new(struct event_base *base, const struct config *config, const struct topology *topology, struct reclaim *reclaim,
-              struct stock **ret_stock);
+              struct warm *warm, struct stock **ret_stock);
 /* Stops the workers; what runs ends with -ECANCELED. Extents are left as they are. */
 void stock_stop(struct stock *stock);
 struct stock *stock_free(struct stock *stock);
@@ -48,6 +49,8 @@ void stock_unmap(struct stock *stock, struct extent *extent);
  * is as before and must be dropped.
  */
 int stock_make_ready(struct stock *stock, struct extent *extent);
+/* Verifies an extent that a predecessor left as ready: seals, size, every page present and on its node, held by nobody. */
+int stock_adopt(struct stock *stock, struct extent *extent);
 /* Seals, opens the description if that was not done ahead, makes it reopenable: everything but sending it. */
 int stock_prepare_grant(struct stock *stock, struct extent *extent, bool reopenable);
 /* Closes what the daemon itself opened of an extent that is to be dropped; its watch goes too. */

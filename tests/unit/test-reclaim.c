@@ -75,7 +75,7 @@ static int set_up(void **state) {
 
         fixture->n_fds_before = count_fds();
         fixture->base = event_base_new();
-        assert_int_equal(reclaim_new(fixture->base, on_event, on_overflow, fixture, &fixture->reclaim), 0);
+        assert_int_equal(reclaim_new(fixture->base, /* inotify_fd */ -EBADF, on_event, on_overflow, fixture, &fixture->reclaim), 0);
         watch_memfd(fixture, &fixture->a);
         watch_memfd(fixture, &fixture->b);
         *state = fixture;

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the service manager passed at start: the socket, and what the predecessor had stored. */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+
+#include "cleanup.h"
+#include "log.h"
+#include "warm.h"
+
+/* "s" and the number in base 36, at most four characters. Negative: not such a name. */
+static int slot_of_name(const char *name) {
+        char *end;
+        long slot;
+
+        if (name[0] != 's' || name[1] == 0 || strlen(name) > 4 || name[1] == '-' || name[1] == '+')
+                return -EINVAL;
+        slot = strtol(name + 1, &end, 36);
+        return *end == 0 && slot >= 0 && slot < LEDGER_MAX_RECORDS ? (int) slot : -EINVAL;
+}
+
+static int take_one(struct inherited *inherited, const char *name, int fd) {
+        int slot = slot_of_name(name);
+
+        if (strcmp(name, "ledg") == 0 && inherited->ledger_fd < 0)
+                inherited->ledger_fd = fd;
+        else if (strcmp(name, "inot") == 0 && inherited->inotify_fd < 0)
+                inherited->inotify_fd = fd;
+        else if (slot >= 0 && inherited->n_extents < WARM_MAX_INHERITED)
+                inherited->extents[inherited->n_extents++] = (struct inherited_extent) {.slot = slot, .fd = fd};
+        else if (sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0) {
+                if (inherited->listen_fd >= 0) {
+                        log_error("the service manager passed more than one socket, one is expected (\"%s\" is too many)", name);
+                        (void) safe_close(fd);
+                        return -EINVAL;
+                }
+                inherited->listen_fd = fd;
+        } else {
+                log_warning("the service manager passed \"%s\", which means nothing here, ignoring", name);
+                (void) safe_close(fd);
+        }
+        return 0;
+}
+
+int inherited_take(struct inherited *ret_inherited) {
+        char **names = NULL;
+        int n_fds, r = 0;
+
+        ret_inherited->listen_fd = ret_inherited->ledger_fd = ret_inherited->inotify_fd = -EBADF;
+        ret_inherited->n_extents = 0;
+        n_fds = sd_listen_fds_with_names(/* unset_environment= */ 1, &names);
+        for (int i = 0; i < n_fds; i++) {
+                int q = take_one(ret_inherited, names[i], SD_LISTEN_FDS_START + i);
+
+                if (q < 0)
+                        r = q;
+                free(names[i]);
+        }
+        free(names);
+        return n_fds < 0 ? n_fds : r;
+}
+
+void inherited_done(struct inherited *inherited) {
+        inherited->listen_fd = safe_close(inherited->listen_fd);
+        inherited->ledger_fd = safe_close(inherited->ledger_fd);
+        inherited->inotify_fd = safe_close(inherited->inotify_fd);
+        for (size_t i = 0; i < inherited->n_extents; i++)
+                inherited->extents[i].fd = safe_close(inherited->extents[i].fd);
+}

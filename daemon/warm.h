@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Extents that survive the daemon: their records in the ledger, their fds in the service manager's store. All functions take a
+ * NULL warm and then do nothing: without a store every pool is cold. Loop thread only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "ledger.h"
+
+struct broker;
+struct config;
+struct event_base;
+struct extent;
+struct warm;
+
+#define WARM_MAX_INHERITED (LEDGER_MAX_RECORDS + 64)
+
+struct inherited_extent {
+        int slot, fd;
+};
+
+/* What the service manager passed at start. */
+struct inherited {
+        int listen_fd, ledger_fd, inotify_fd; /* -EBADF: none */
+        size_t n_extents;
+        struct inherited_extent extents[WARM_MAX_INHERITED];
+};
+
+/* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket. */
+int inherited_take(struct inherited *ret_inherited);
+void inherited_done(struct inherited *inherited); /* closes what nobody took */
+
+/*
+ * *ret_warm is NULL where no store is offered or WarmExtents=0. Takes @inherited's ledger; where there is none, or one of
+ * another version, begins a new one, and all inherited extents are dropped by warm_adopt().
+ * @inotify_fd: borrowed; stored too. -EBADF: it was inherited, and is stored already.
+ */
+int warm_new(struct event_base *base, const struct config *config, struct inherited *inherited, int inotify_fd,
+             struct warm **ret_warm);
+/* Tells the manager what was queued. The records stay: they are the successor's. */
+struct warm *warm_free(struct warm *warm);
+
+/*
+ * Every inherited extent finds its place again, or is dropped. Before anybody is served. Returns how many were adopted.
+ * @have_events: the inotify instance was inherited too, so what happened meanwhile is known
+ */
+unsigned warm_adopt(struct broker *broker, struct inherited *inherited, bool have_events);
+
+/* Written before what it says takes effect outside. The first one that says READY puts the extent into the store. */
+void warm_note(struct warm *warm, struct extent *extent, enum ledger_state state);
+/* Before its content or size becomes uncertain. */
+void warm_note_busy(struct warm *warm, struct extent *extent);
+void warm_note_grant_id(struct warm *warm, uint64_t grant_id);
+/* The store lets go of it; then @done, from the loop. Returns 0 when there was nothing to do: no callback then. */
+int warm_remove(struct warm *warm, struct extent *extent, void (*done)(void *userdata), void *userdata);
