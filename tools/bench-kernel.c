@@ -69,10 +69,11 @@ static int node_cpus(int32_t node, cpu_set_t *ret_cpus) {
         return 0;
 }
 
-/* Reservations of the kernel are not per node: a node can run dry while a mapping is touched. There is no way back from here. */
+/* Reservations of the kernel are not per node: a node can run dry while a mapping is touched. There is no way back then. */
 static void on_sigbus(int signo) {
-        static const char text[] = "hugezeroctl: measuring: touching the kernel's pages: none is left on the node (SIGBUS); somebody "
-                                   "else took them: free some and try again\n";
+        static const char text[] =
+                "hugezeroctl: measuring: touching the kernel's pages: none is left on the node (SIGBUS); somebody "
+                "else took them: free some and try again\n";
         (void) !write(STDERR_FILENO, text, sizeof(text) - 1);
         _exit(CTL_EXIT_FAILED);
 }
@@ -87,18 +88,19 @@ int bench_kernel_bind(struct bench *bench) {
                 return CTL_EXIT_FAILED;
         }
         nodes[(size_t) bench->node / (8 * sizeof(long))] = 1UL << (size_t) bench->node % (8 * sizeof(long));
-        /* As the task's policy: it has to be there before mmap, which populates at once with MAP_POPULATE. Threads inherit it. */
+        /* As the task's policy: mmap with MAP_POPULATE allocates before anything could be bound. Threads inherit it. */
         int r = node_cpus(bench->node, &bench->cpus);
         if (r >= 0 && sched_setaffinity(0, sizeof(bench->cpus), &bench->cpus) < 0)
                 r = negative_errno();
         if (r >= 0 && syscall(SYS_set_mempolicy, MPOL_BIND, nodes, PARSE_MAX_NODES + 1) < 0 && errno != ENOSYS)
                 r = negative_errno();
         if (r < 0) {
-                ctl_error("binding: node %" PRId32 ": %s; /sys/devices/system/node/has_memory lists the nodes", bench->node, strerror(-r));
+                ctl_error("binding: node %" PRId32 ": %s; /sys/devices/system/node/has_memory lists the nodes", bench->node,
+                          strerror(-r));
                 return CTL_EXIT_FAILED;
         }
         bench->n_cpus = (unsigned) CPU_COUNT(&bench->cpus);
-        (void) sigaction(SIGBUS, &(struct sigaction) {.sa_handler = on_sigbus}, NULL);
+        (void) sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_sigbus}, NULL);
         return CTL_EXIT_OK;
 }
 
@@ -111,8 +113,8 @@ int bench_kernel_check_free(const struct bench *bench, uint64_t bytes) {
                 return CTL_EXIT_FAILED;
         }
         uint64_t n_usable = n_free > n_reserved ? n_free - n_reserved : 0;
-        if (read_number(&n_node, "/sys/devices/system/node/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/free_hugepages", bench->node,
-                        kib) &&
+        if (read_number(&n_node, "/sys/devices/system/node/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/free_hugepages",
+                        bench->node, kib) &&
             n_node < n_usable)
                 n_usable = n_node;
         uint64_t n_needed = (bytes + bench->page_size_bytes - 1) / bench->page_size_bytes;
@@ -152,7 +154,7 @@ static int touch_parallel(const struct bench *bench, char *addr) {
                 if (!CPU_ISSET((size_t) cpu, &bench->cpus))
                         continue;
                 uint64_t first = n_pages * n / bench->n_cpus, end = n_pages * (n + 1) / bench->n_cpus;
-                stripes[n] = (struct stripe) {
+                stripes[n] = (struct stripe){
                         .addr = addr + first * bench->page_size_bytes,
                         .bytes = (end - first) * bench->page_size_bytes,
                         .page_size_bytes = bench->page_size_bytes,

@@ -21,10 +21,10 @@
 #include "cleanup.h"
 #include "parse.h"
 
-#define N_WARM_UP 16           /* chosen: caches and the branch predictor are warm after a few */
-#define RAW_REQUEST_BYTES 80   /* as a request for one item */
-#define RAW_REPLY_BYTES 48     /* as a grant of one extent */
-#define SPARE_FDS 32           /* chosen: what the process has open otherwise, with a margin */
+#define N_WARM_UP 16         /* chosen: caches and the branch predictor are warm after a few */
+#define RAW_REQUEST_BYTES 80 /* as a request for one item */
+#define RAW_REPLY_BYTES 48   /* as a grant of one extent */
+#define SPARE_FDS 32         /* chosen: what the process has open otherwise, with a margin */
 
 union control {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -170,9 +170,9 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
         double over_raw = figures[0].stats.median_ns / figures[1].stats.median_ns;
         double kernel_over = figures[2].stats.median_ns / figures[0].stats.median_ns;
         if (bench->ctl->json) {
-                json_t *json = json_pack("{s:I, s:i, s:i, s:f, s:f}", "page_size_bytes", (json_int_t) bench->page_size_bytes, "node",
-                                         (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw", over_raw,
-                                         "ratio_kernel_over_acquire", kernel_over);
+                json_t *json = json_pack("{s:I, s:i, s:i, s:f, s:f}", "page_size_bytes", (json_int_t) bench->page_size_bytes,
+                                         "node", (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw",
+                                         over_raw, "ratio_kernel_over_acquire", kernel_over);
                 for (size_t idx = 0; json && idx < 3; idx++) {
                         char key[64];
                         (void) snprintf(key, sizeof(key), "%s_us_p50", figures[idx].key);
@@ -188,13 +188,15 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
                 char p50[32], p99[32];
                 (void) snprintf(p50, sizeof(p50), "%.1f", figures[idx].stats.median_ns / 1e3);
                 (void) snprintf(p99, sizeof(p99), "%.1f", figures[idx].stats.p99_ns / 1e3);
-                (void) ctl_table_add(table, (const char *const[]) {figures[idx].name, p50, p99}, 3);
+                (void) ctl_table_add(table, (const char *const[]){figures[idx].name, p50, p99}, 3);
         }
         char size[FORMAT_SIZE_BYTES];
-        printf("One page of %s on node %" PRId32 ", %u runs\n", format_size(bench->page_size_bytes, size), bench->node, bench->n_runs);
+        printf("One page of %s on node %" PRId32 ", %u runs\n", format_size(bench->page_size_bytes, size), bench->node,
+               bench->n_runs);
         int exit_code = ctl_table_print(table);
         if (exit_code == CTL_EXIT_OK)
-                printf("acquiring takes %.2f times the raw exchange; the kernel's page takes %.2f times as long\n", over_raw, kernel_over);
+                printf("acquiring takes %.2f times the raw exchange; the kernel's page takes %.2f times as long\n", over_raw,
+                       kernel_over);
         return exit_code;
 }
 

@@ -15,7 +15,8 @@
 #define WAIT_STEP_MS 20      /* chosen: short against the grace period of 1 s, long against an exchange */
 
 struct supply {
-        uint64_t ready_bytes, largest_bytes, moving_bytes; /* of the rows that a request can use; moving: of all rows */
+        uint64_t target_bytes, ready_bytes, largest_bytes; /* of the rows that a request can use */
+        uint64_t moving_bytes;                             /* of all rows: what will be noise */
 };
 
 static int read_supply(const struct bench *bench, struct supply *ret_supply) {
@@ -32,6 +33,7 @@ static int read_supply(const struct bench *bench, struct supply *ret_supply) {
                 if (pool.node != bench->node || pool.page_size_bytes != bench->page_size_bytes ||
                     (bench->pool && strcmp(pool.name, bench->pool) != 0))
                         continue;
+                supply.target_bytes += pool.target_bytes;
                 supply.ready_bytes += pool.ready_bytes;
                 if (pool.largest_ready_bytes > supply.largest_bytes)
                         supply.largest_bytes = pool.largest_ready_bytes;
@@ -41,12 +43,14 @@ static int read_supply(const struct bench *bench, struct supply *ret_supply) {
 }
 
 static int complain(const struct bench *bench, uint64_t bytes, const struct supply *supply) {
-        char needed[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES], ready[FORMAT_SIZE_BYTES], largest[FORMAT_SIZE_BYTES];
+        char needed[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES], ready[FORMAT_SIZE_BYTES],
+                largest[FORMAT_SIZE_BYTES];
         ctl_error("waiting for the pool: %s: %s in pages of %s are needed on node %" PRId32
-                  ", %s are ready, the largest extent has %s; measure less with --bytes, allow --several, or raise Target=",
+                  ", the pool's target is %s, %s are ready, the largest extent has %s; measure less with --bytes, allow "
+                  "--several, or raise Target=",
                   bench->pool ? bench->pool : bench->ctl->socket_path, format_size(bytes, needed),
-                  format_size(bench->page_size_bytes, page), bench->node, format_size(supply->ready_bytes, ready),
-                  format_size(supply->largest_bytes, largest));
+                  format_size(bench->page_size_bytes, page), bench->node, format_size(supply->target_bytes, target),
+                  format_size(supply->ready_bytes, ready), format_size(supply->largest_bytes, largest));
         return CTL_EXIT_FAILED;
 }
 
@@ -64,10 +68,13 @@ int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole) {
                 if (memcmp(&supply, &last, sizeof(supply)) != 0)
                         change_ns = now_ns;
                 last = supply;
-                if (now_ns - change_ns > WAIT_STUCK_MS * UINT64_C(1000000) || now_ns - start_ns > WAIT_TOTAL_MS * UINT64_C(1000000))
+                if (supply.target_bytes < bytes) /* no waiting helps */
+                        return complain(bench, bytes, &supply);
+                if (now_ns - change_ns > WAIT_STUCK_MS * UINT64_C(1000000) ||
+                    now_ns - start_ns > WAIT_TOTAL_MS * UINT64_C(1000000))
                         /* Another pool may be moving for ever, for other clients: that is noise, but no reason to give up. */
                         return is_enough ? CTL_EXIT_OK : complain(bench, bytes, &supply);
-                (void) nanosleep(&(struct timespec) {.tv_nsec = WAIT_STEP_MS * 1000000}, NULL);
+                (void) nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP_MS * 1000000}, NULL);
         }
 }
 

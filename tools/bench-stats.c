@@ -19,7 +19,7 @@ uint64_t bench_percentile(const uint64_t *sorted_ns, size_t n_samples, unsigned 
 struct bench_stats bench_stats_of(uint64_t *samples_ns, size_t n_samples) {
         assert(n_samples > 0);
         qsort(samples_ns, n_samples, sizeof(*samples_ns), compare);
-        return (struct bench_stats) {
+        return (struct bench_stats){
                 .median_ns = ((double) samples_ns[(n_samples - 1) / 2] + (double) samples_ns[n_samples / 2]) / 2,
                 .min_ns = (double) samples_ns[0],
                 .max_ns = (double) samples_ns[n_samples - 1],

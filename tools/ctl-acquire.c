@@ -32,7 +32,8 @@ int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int opti
         return CTL_EXIT_OK;
 }
 
-static int try_once(struct hugezero_conn *conn, const struct ctl_acquire *acquire, uint32_t flags, struct hugezero_grant **ret_grant) {
+static int try_once(struct hugezero_conn *conn, const struct ctl_acquire *acquire, uint32_t flags,
+                    struct hugezero_grant **ret_grant) {
         _cleanup_request_ struct hugezero_request *request = NULL;
         int r = hugezero_request_new(&request);
         for (size_t idx = 0; r >= 0 && idx < acquire->n_specs; idx++) {
@@ -62,6 +63,7 @@ int ctl_acquire_get(const struct ctl *ctl, struct hugezero_conn *conn, const str
                 return r < 0 ? ctl_daemon_error(ctl, conn, "acquiring", r) : CTL_EXIT_OK;
         }
         (void) ctl_daemon_error(ctl, conn, "acquiring a grant that can be opened by path", r);
-        ctl_error("set SocketGroup= in hugezerod.conf to a group of yours, or give --no-reopen when only the descriptor is needed");
+        ctl_error("set SocketGroup= in hugezerod.conf to a group of yours, or give --no-reopen when only the descriptor is "
+                  "needed");
         return CTL_EXIT_FAILED;
 }

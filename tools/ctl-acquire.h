@@ -19,8 +19,8 @@ int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int opti
 
 /*
  * ctl_acquire_get - the grant, with paths that this process and its children can open
- * The daemon gives reopenable grants to members of its SocketGroup= only. Where it has no such group, root and the daemon's own user
- * can open a plain grant just as well, and get one.
+ * The daemon gives reopenable grants to members of its SocketGroup= only. Where it has no such group, root and the daemon's own
+ * user can open a plain grant just as well, and get one.
  */
 int ctl_acquire_get(const struct ctl *ctl, struct hugezero_conn *conn, const struct ctl_acquire *acquire,
                     struct hugezero_grant **ret_grant);

@@ -15,29 +15,28 @@
 #define DEFAULT_RUNS 7                    /* chosen: a median that one disturbed run does not move */
 #define DEFAULT_LATENCY_RUNS 256
 
-static const char help[] =
-        "Usage: hugezeroctl bench [OPTIONS]\n"
-        "\n"
-        "Measures how long a program waits for zeroed memory, all pages touched:\n"
-        "  demand             mmap, then the kernel zeroes page after page\n"
-        "  populate           mmap with MAP_POPULATE\n"
-        "  populate-parallel  mmap, touched by one thread per CPU of the node\n"
-        "  pool               acquired from the daemon, mapped, touched\n"
-        "The modes take turns, after one run of each that does not count. The kernel\n"
-        "needs as much again in free pages as the pool.\n"
-        "\n"
-        "Options:\n"
-        "  --bytes SIZE       how much (default: 1G)\n"
-        "  --page-size SIZE   pages of this size (default: the pool's or the kernel's)\n"
-        "  --node NODE        on this node (default: the one of the current CPU)\n"
-        "  --runs N           runs of each mode (default: 7; with --latency 256)\n"
-        "  --pool NAME        from this pool\n"
-        "  --several          the pool may give several extents\n"
-        "  --latency          one extent of one page, beside a raw exchange between\n"
-        "                     two processes and the kernel's mmap and touch\n"
-        "  --json             one JSON object\n"
-        "  --socket PATH      the daemon's socket\n"
-        "  --help             this text\n";
+static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
+                           "\n"
+                           "Measures how long a program waits for zeroed memory, all pages touched:\n"
+                           "  demand             mmap, then the kernel zeroes page after page\n"
+                           "  populate           mmap with MAP_POPULATE\n"
+                           "  populate-parallel  mmap, touched by one thread per CPU of the node\n"
+                           "  pool               acquired from the daemon, mapped, touched\n"
+                           "The modes take turns, after one run of each that does not count. The kernel\n"
+                           "needs as much again in free pages as the pool.\n"
+                           "\n"
+                           "Options:\n"
+                           "  --bytes SIZE       how much (default: 1G)\n"
+                           "  --page-size SIZE   pages of this size (default: the pool's or the kernel's)\n"
+                           "  --node NODE        on this node (default: the one of the current CPU)\n"
+                           "  --runs N           runs of each mode (default: 7; with --latency 256)\n"
+                           "  --pool NAME        from this pool\n"
+                           "  --several          the pool may give several extents\n"
+                           "  --latency          one extent of one page, beside a raw exchange between\n"
+                           "                     two processes and the kernel's mmap and touch\n"
+                           "  --json             one JSON object\n"
+                           "  --socket PATH      the daemon's socket\n"
+                           "  --help             this text\n";
 
 enum { MODE_DEMAND, MODE_POPULATE, MODE_POPULATE_PARALLEL, MODE_POOL, N_MODES };
 static const char *const mode_names[] = {"demand", "populate", "populate-parallel", "pool"};
@@ -55,7 +54,8 @@ static int take_option(struct bench *bench, int option, const char *value) {
         case OPTION_PAGE_SIZE:
                 if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||
                     (bench->page_size_bytes & (bench->page_size_bytes - 1)) != 0)
-                        return ctl_usage_error("bench", "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
+                        return ctl_usage_error(
+                                "bench", "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
                 return CTL_EXIT_OK;
         case OPTION_NODE:
                 if (parse_i32(value, &bench->node) < 0 || bench->node < 0)
@@ -63,7 +63,8 @@ static int take_option(struct bench *bench, int option, const char *value) {
                 return CTL_EXIT_OK;
         case OPTION_RUNS:
                 if (parse_u64(value, &n) < 0 || n < 1 || n > BENCH_MAX_RUNS)
-                        return ctl_usage_error("bench", "option --runs=%s: a number from 1 to %d is expected", value, BENCH_MAX_RUNS);
+                        return ctl_usage_error("bench", "option --runs=%s: a number from 1 to %d is expected", value,
+                                               BENCH_MAX_RUNS);
                 bench->n_runs = (unsigned) n;
                 return CTL_EXIT_OK;
         case OPTION_POOL:
@@ -104,7 +105,8 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
         }
         int exit_code = ctl_no_arguments(argc, argv);
         if (exit_code == CTL_EXIT_OK && *ret_is_latency && (bench->bytes || bench->is_several))
-                exit_code = ctl_usage_error("bench", "option --latency: it measures one extent of one page, without --bytes and --several");
+                exit_code = ctl_usage_error(
+                        "bench", "option --latency: it measures one extent of one page, without --bytes and --several");
         return exit_code == CTL_EXIT_OK ? -1 : exit_code;
 }
 
@@ -125,7 +127,8 @@ static int run_all(const struct bench *bench, struct hugezero_request *request, 
         return exit_code;
 }
 
-static int print_json(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio, double parallel_ratio) {
+static int print_json(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio,
+                      double parallel_ratio) {
         json_t *modes = json_object();
         for (size_t mode = 0; mode < N_MODES; mode++) {
                 const struct bench_stats *of = &stats[mode];
@@ -134,13 +137,14 @@ static int print_json(const struct bench *bench, const struct bench_stats stats[
                                                      of->min_ns / 1e6, "max_ms", of->max_ns / 1e6, "p99_ms", of->p99_ns / 1e6,
                                                      "gb_per_s", (double) bench->bytes / of->median_ns));
         }
-        return ctl_print_json(json_pack("{s:I, s:I, s:i, s:i, s:i, s:o, s:f, s:f}", "bytes", (json_int_t) bench->bytes, "page_size_bytes",
-                                        (json_int_t) bench->page_size_bytes, "node", (int) bench->node, "threads", (int) bench->n_cpus,
-                                        "runs", (int) bench->n_runs, "modes", modes, "ratio_demand_over_pool", demand_ratio,
-                                        "ratio_parallel_over_pool", parallel_ratio));
+        return ctl_print_json(json_pack("{s:I, s:I, s:i, s:i, s:i, s:o, s:f, s:f}", "bytes", (json_int_t) bench->bytes,
+                                        "page_size_bytes", (json_int_t) bench->page_size_bytes, "node", (int) bench->node,
+                                        "threads", (int) bench->n_cpus, "runs", (int) bench->n_runs, "modes", modes,
+                                        "ratio_demand_over_pool", demand_ratio, "ratio_parallel_over_pool", parallel_ratio));
 }
 
-static int print_text(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio, double parallel_ratio) {
+static int print_text(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio,
+                      double parallel_ratio) {
         static const struct ctl_column columns[] = {
                 {"MODE", false}, {"MEDIAN ms", true}, {"MIN ms", true}, {"MAX ms", true}, {"P99 ms", true}, {"GB/s", true},
         };
@@ -155,11 +159,13 @@ static int print_text(const struct bench *bench, const struct bench_stats stats[
                 for (size_t idx = 0; idx < 4; idx++)
                         (void) snprintf(texts[idx], sizeof(texts[idx]), "%.3f", figures[idx]);
                 (void) snprintf(texts[4], sizeof(texts[4]), "%.1f", (double) bench->bytes / stats[mode].median_ns);
-                (void) ctl_table_add(table, (const char *const[]) {mode_names[mode], texts[0], texts[1], texts[2], texts[3], texts[4]}, 6);
+                (void) ctl_table_add(
+                        table, (const char *const[]){mode_names[mode], texts[0], texts[1], texts[2], texts[3], texts[4]}, 6);
         }
         int exit_code = ctl_table_print(table);
         if (exit_code == CTL_EXIT_OK)
-                printf("demand takes %.1f times as long as the pool, populate-parallel %.1f times\n", demand_ratio, parallel_ratio);
+                printf("demand takes %.1f times as long as the pool, populate-parallel %.1f times\n", demand_ratio,
+                       parallel_ratio);
         return exit_code;
 }
 

@@ -35,7 +35,7 @@ int ctl_usage_error(const char *verb, const char *format, ...) {
 }
 
 int ctl_getopt(struct ctl *ctl, const char *verb, int argc, char *argv[], const struct option *options, const char *help) {
-        /* '+': what follows the first word that is no option is somebody else's command line. ':': tells the two errors apart. */
+        /* '+': behind the first word that is no option begins somebody else's command line. ':': tells the two errors apart. */
         for (;;) {
                 const char *at = argv[optind > 0 ? optind : 1];
                 int option = getopt_long(argc, argv, "+:h", options, NULL);
@@ -81,10 +81,12 @@ int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
         case ENOENT:
         case ECONNREFUSED:
         case ECONNRESET:
-                ctl_error("connecting: %s: no daemon: %s; start hugezerod, or name its socket with --socket", ctl->socket_path, text);
+                ctl_error("connecting: %s: no daemon: %s; start hugezerod, or name its socket with --socket", ctl->socket_path,
+                          text);
                 return CTL_EXIT_NO_DAEMON;
         case EACCES:
-                ctl_error("connecting: %s: %s; only root and the members of the socket's group may: ls -l shows it", ctl->socket_path, text);
+                ctl_error("connecting: %s: %s; only root and the members of the socket's group may: ls -l shows it",
+                          ctl->socket_path, text);
                 return CTL_EXIT_FAILED;
         default:
                 ctl_error("connecting: %s: %s", ctl->socket_path, text);
@@ -130,7 +132,7 @@ const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]) {
 }
 
 int ctl_print_json(json_t *json) {
-        if (!json || json_dumpf(json, stdout, JSON_INDENT(2)) < 0 || putchar('\n') == EOF) {
+        if (!json || json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) < 0 || putchar('\n') == EOF) {
                 ctl_error("printing JSON: standard output: %s", json ? "it cannot be written" : "out of memory");
                 json_decref(json);
                 return CTL_EXIT_FAILED;

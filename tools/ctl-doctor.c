@@ -9,18 +9,17 @@
 #include "ctl.h"
 #include "doctor.h"
 
-static const char help[] =
-        "Usage: hugezeroctl doctor [OPTIONS]\n"
-        "\n"
-        "Looks for what on this host stands in the way: pages and where they are,\n"
-        "limits, the kernel's features, the socket. Says what to do about it. Needs no\n"
-        "daemon, changes nothing, takes a few free pages for a moment to try the\n"
-        "features. Exits with 1 when it found a problem; a note is none.\n"
-        "\n"
-        "Options:\n"
-        "  --json          one JSON object\n"
-        "  --socket PATH   the daemon's socket\n"
-        "  --help          this text\n";
+static const char help[] = "Usage: hugezeroctl doctor [OPTIONS]\n"
+                           "\n"
+                           "Looks for what on this host stands in the way: pages and where they are,\n"
+                           "limits, the kernel's features, the socket. Says what to do about it. Needs no\n"
+                           "daemon, changes nothing, takes a few free pages for a moment to try the\n"
+                           "features. Exits with 1 when it found a problem; a note is none.\n"
+                           "\n"
+                           "Options:\n"
+                           "  --json          one JSON object\n"
+                           "  --socket PATH   the daemon's socket\n"
+                           "  --help          this text\n";
 
 static const char *const level_names[] = {"ok", "note", "problem"};
 
@@ -37,11 +36,14 @@ static void check_socket(struct doctor *doctor, const struct ctl *ctl) {
                 doctor_add(doctor, DOCTOR_OK, "socket", "%s: the daemon answers", ctl->socket_path);
                 if (stat(ctl->socket_path, &st) == 0 && (st.st_mode & S_IWOTH)) {
                         doctor_add(doctor, DOCTOR_NOTE, "socket", "%s: every user of this host may connect", ctl->socket_path);
-                        doctor_advise(doctor, "SocketGroup= and SocketMode=0660 in hugezerod.conf keep others out; quotas bound what each user gets");
+                        doctor_advise(doctor, "SocketGroup= and SocketMode=0660 in hugezerod.conf keep others out; quotas "
+                                              "bound what each user gets");
                 }
         } else if (r == -EACCES || r == -EPERM) {
                 doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s: this user may not connect", ctl->socket_path);
-                doctor_advise(doctor, "become a member of the socket's group (ls -l shows it; usermod -aG GROUP USER, then log in anew)");
+                doctor_advise(
+                        doctor,
+                        "become a member of the socket's group (ls -l shows it; usermod -aG GROUP USER, then log in anew)");
         } else if (r == -ENOENT || r == -ECONNREFUSED) {
                 doctor_add(doctor, DOCTOR_NOTE, "socket", "%s: no daemon answers", ctl->socket_path);
                 doctor_advise(doctor, "systemctl start hugezerod; or name another socket with --socket");
@@ -77,7 +79,10 @@ static void print_text(const struct doctor *doctor, size_t n_notes, size_t n_pro
 int ctl_verb_doctor(struct ctl *ctl, int argc, char *argv[]) {
         enum { OPTION_ROOT = CTL_OPTION_OWN };
         static const struct option options[] = {
-                CTL_OPTIONS_COMMON, CTL_OPTIONS_JSON, {"root", required_argument, NULL, OPTION_ROOT}, {},
+                CTL_OPTIONS_COMMON,
+                CTL_OPTIONS_JSON,
+                {"root", required_argument, NULL, OPTION_ROOT},
+                {},
         };
         struct doctor doctor = {.root = ""};
         int option;

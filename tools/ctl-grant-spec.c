@@ -37,8 +37,8 @@ static bool is_word(const char *text, const char *others) {
 
 static int take_name(const char *value, struct ctl_grant_spec *spec, char *error) {
         if (!is_letter(*value) || !is_word(value, "_-") || strlen(value) >= sizeof(spec->name))
-                return fail(error, "name=%s: a letter, then letters, digits, '_' or '-', at most %zu in all, are expected", value,
-                            sizeof(spec->name) - 1);
+                return fail(error, "name=%s: a letter, then letters, digits, '_' or '-', at most %zu in all, are expected",
+                            value, sizeof(spec->name) - 1);
         strcpy(spec->name, value);
         return 0;
 }
@@ -91,7 +91,8 @@ static int take_part(char *part, uint32_t *seen, struct ctl_grant_spec *spec, ch
         while (key < N_KEYS && strcmp(part, keys[key]) != 0)
                 key++;
         if (key == N_KEYS)
-                return fail(error, "'%s': unknown; name=, bytes=, page-size=, node=, pool=, prefer and several are expected", part);
+                return fail(error, "'%s': unknown; name=, bytes=, page-size=, node=, pool=, prefer and several are expected",
+                            part);
         if (*seen & (UINT32_C(1) << key))
                 return fail(error, "'%s': it is given twice", part);
         *seen |= UINT32_C(1) << key;

@@ -13,19 +13,18 @@
 #include "ctl.h"
 #include "parse.h"
 
-static const char help[] =
-        "Usage: hugezeroctl grants [OPTIONS]\n"
-        "\n"
-        "Shows each grant: who asked for it, how long ago, how much, and its state:\n"
-        "held (somebody has it), returning (it was closed and is being checked),\n"
-        "pinned (closed, but a device or the kernel still uses its pages).\n"
-        "Root sees all grants, others see their own.\n"
-        "\n"
-        "Options:\n"
-        "  --holders       look through all processes for who has it now; root only\n"
-        "  --json          one JSON object, sizes in bytes\n"
-        "  --socket PATH   the daemon's socket\n"
-        "  --help          this text\n";
+static const char help[] = "Usage: hugezeroctl grants [OPTIONS]\n"
+                           "\n"
+                           "Shows each grant: who asked for it, how long ago, how much, and its state:\n"
+                           "held (somebody has it), returning (it was closed and is being checked),\n"
+                           "pinned (closed, but a device or the kernel still uses its pages).\n"
+                           "Root sees all grants, others see their own.\n"
+                           "\n"
+                           "Options:\n"
+                           "  --holders       look through all processes for who has it now; root only\n"
+                           "  --json          one JSON object, sizes in bytes\n"
+                           "  --socket PATH   the daemon's socket\n"
+                           "  --help          this text\n";
 
 struct grants {
         struct hugezero_grant_info *rows; /* one per extent, those of a grant next to each other */
@@ -87,11 +86,11 @@ static void add_word(char *list, size_t n_bytes, const char *word) {
 static json_t *holders_to_json(const struct grants *grants, const struct hugezero_grant_info *row) {
         json_t *json = json_array();
         size_t n;
-        const struct ctl_holder *holder = ctl_holders_find(&grants->holders, (struct ctl_file) {row->dev, row->ino}, &n);
+        const struct ctl_holder *holder = ctl_holders_find(&grants->holders, (struct ctl_file){row->dev, row->ino}, &n);
         for (; n > 0; n--, holder++)
                 (void) json_array_append_new(json, json_pack("{s:i, s:i, s:s, s:i, s:i, s:b}", "pid", (int) holder->pid, "uid",
-                                                             (int) holder->uid, "comm", holder->comm, "fds", (int) holder->n_fds,
-                                                             "mappings", (int) holder->n_maps, "daemon",
+                                                             (int) holder->uid, "comm", holder->comm, "fds",
+                                                             (int) holder->n_fds, "mappings", (int) holder->n_maps, "daemon",
                                                              (int) is_daemon(grants, holder)));
         return json;
 }
@@ -99,8 +98,8 @@ static json_t *holders_to_json(const struct grants *grants, const struct hugezer
 static json_t *extent_to_json(const struct grants *grants, const struct hugezero_grant_info *row) {
         json_t *json = json_pack("{s:i, s:I, s:I, s:i, s:s, s:s, s:I, s:I}", "extent", (int) row->extent, "bytes",
                                  (json_int_t) row->bytes, "page_size_bytes", (json_int_t) row->page_size_bytes, "node",
-                                 (int) row->node, "pool", row->pool, "state", state_name(row->state), "dev", (json_int_t) row->dev,
-                                 "ino", (json_int_t) row->ino);
+                                 (int) row->node, "pool", row->pool, "state", state_name(row->state), "dev",
+                                 (json_int_t) row->dev, "ino", (json_int_t) row->ino);
         if (json && grants->has_holders)
                 (void) json_object_set_new(json, "holders", holders_to_json(grants, row));
         return json;
@@ -130,20 +129,22 @@ static int print_json(const struct grants *grants) {
 /* Adds each process once, however many of the grant's extents it has. */
 static void add_holders(const struct grants *grants, const struct hugezero_grant_info *row, char *list, size_t n_bytes) {
         size_t n;
-        const struct ctl_holder *holder = ctl_holders_find(&grants->holders, (struct ctl_file) {row->dev, row->ino}, &n);
+        const struct ctl_holder *holder = ctl_holders_find(&grants->holders, (struct ctl_file){row->dev, row->ino}, &n);
         for (; n > 0; n--, holder++) {
                 char word[64];
                 if (is_daemon(grants, holder))
                         continue;
                 (void) snprintf(word, sizeof(word), "%d %s (%s)", (int) holder->pid, holder->comm,
-                                !holder->n_fds ? "mapping only" : holder->n_maps ? "fd and mapping" : "fd");
+                                !holder->n_fds   ? "mapping only"
+                                : holder->n_maps ? "fd and mapping"
+                                                 : "fd");
                 add_word(list, n_bytes, word);
         }
 }
 
 static int print_text(const struct grants *grants) {
         static const struct ctl_column columns[] = {
-                {"GRANT", true}, {"USER", false}, {"PID", true},  {"COMMAND", false}, {"AGE", true},      {"SIZE", true},
+                {"GRANT", true}, {"USER", false}, {"PID", true},   {"COMMAND", false}, {"AGE", true},      {"SIZE", true},
                 {"FDS", true},   {"NODE", false}, {"POOL", false}, {"STATE", false},   {"HOLDERS", false},
         };
         size_t n_columns = sizeof(columns) / sizeof(columns[0]) - (grants->has_holders ? 0 : 1);
@@ -168,9 +169,17 @@ static int print_text(const struct grants *grants) {
                 (void) snprintf(id, sizeof(id), "%" PRIu64, row->grant_id);
                 (void) snprintf(pid, sizeof(pid), "%" PRIu32, row->pid);
                 (void) snprintf(n_extents, sizeof(n_extents), "%zu", n);
-                const char *cells[] = {id, user_name(row->uid, user), pid, command ? command : "(gone)",
-                                       ctl_format_age(row->age_ms, age), format_size(bytes, size), n_extents, nodes,
-                                       pools, states, *holders ? holders : "(none found)"};
+                const char *cells[] = {id,
+                                       user_name(row->uid, user),
+                                       pid,
+                                       command ? command : "(gone)",
+                                       ctl_format_age(row->age_ms, age),
+                                       format_size(bytes, size),
+                                       n_extents,
+                                       nodes,
+                                       pools,
+                                       states,
+                                       *holders ? holders : "(none found)"};
                 (void) ctl_table_add(table, cells, n_columns);
         }
         return ctl_table_print(table);
@@ -181,7 +190,7 @@ static int find_holders(struct grants *grants) {
         if (!files)
                 return -ENOMEM;
         for (size_t idx = 0; idx < grants->n_rows; idx++)
-                files[idx] = (struct ctl_file) {grants->rows[idx].dev, grants->rows[idx].ino};
+                files[idx] = (struct ctl_file){grants->rows[idx].dev, grants->rows[idx].ino};
         return ctl_holders_scan(files, grants->n_rows, &grants->holders);
 }
 
@@ -213,7 +222,10 @@ static int read_grants(const struct ctl *ctl, struct grants *grants) {
 int ctl_verb_grants(struct ctl *ctl, int argc, char *argv[]) {
         enum { OPTION_HOLDERS = CTL_OPTION_OWN };
         static const struct option options[] = {
-                CTL_OPTIONS_COMMON, CTL_OPTIONS_JSON, {"holders", no_argument, NULL, OPTION_HOLDERS}, {},
+                CTL_OPTIONS_COMMON,
+                CTL_OPTIONS_JSON,
+                {"holders", no_argument, NULL, OPTION_HOLDERS},
+                {},
         };
         struct grants grants = {};
         int option;

@@ -10,27 +10,29 @@
 #include "ctl-acquire.h"
 #include "ctl.h"
 
-static const char help[] =
-        "Usage: hugezeroctl hold [OPTIONS] SPEC...\n"
-        "\n"
-        "Acquires everything in one request, prints the path of each extent,\n"
-        "/proc/PID/fd/NUMBER, one a line, and keeps it until SIGINT, SIGTERM or SIGHUP.\n"
-        "\n"
-        "SPEC: bytes=SIZE[,node=NODE[,prefer]][,page-size=SIZE][,pool=NAME]\n"
-        "      [,several]\n"
-        "\n"
-        "Options:\n"
-        "  --wait[=TIME]   wait for memory, at most TIME (10s, 5min; default: for ever)\n"
-        "  --fill          have the kernel zero now what is missing\n"
-        "  --no-reopen     no other user has to open the path\n"
-        "  --socket PATH   the daemon's socket\n"
-        "  --help          this text\n";
+static const char help[] = "Usage: hugezeroctl hold [OPTIONS] SPEC...\n"
+                           "\n"
+                           "Acquires everything in one request, prints the path of each extent,\n"
+                           "/proc/PID/fd/NUMBER, one a line, and keeps it until SIGINT, SIGTERM or SIGHUP.\n"
+                           "\n"
+                           "SPEC: bytes=SIZE[,node=NODE[,prefer]][,page-size=SIZE][,pool=NAME]\n"
+                           "      [,several]\n"
+                           "\n"
+                           "Options:\n"
+                           "  --wait[=TIME]   wait for memory, at most TIME (10s, 5min; default: for ever)\n"
+                           "  --fill          have the kernel zero now what is missing\n"
+                           "  --no-reopen     no other user has to open the path\n"
+                           "  --socket PATH   the daemon's socket\n"
+                           "  --help          this text\n";
 
 /* Returns an exit code, or -1: go on. */
 static int parse_options(struct ctl *ctl, int argc, char *argv[], struct ctl_acquire *acquire) {
         enum { OPTION_NO_REOPEN = CTL_OPTION_OWN };
         static const struct option options[] = {
-                CTL_OPTIONS_COMMON, CTL_OPTIONS_MISS, {"no-reopen", no_argument, NULL, OPTION_NO_REOPEN}, {},
+                CTL_OPTIONS_COMMON,
+                CTL_OPTIONS_MISS,
+                {"no-reopen", no_argument, NULL, OPTION_NO_REOPEN},
+                {},
         };
         int option, exit_code = CTL_EXIT_OK;
         while ((option = ctl_getopt(ctl, "hold", argc, argv, options, help)) != -1) {

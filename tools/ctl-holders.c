@@ -55,7 +55,8 @@ int ctl_process_age(pid_t pid, uint64_t *ret_age_ms) {
                 return negative_errno();
         if (!fgets(line, sizeof(line), file))
                 return -ESRCH;
-        /* The command's name may hold blanks and parentheses: the last ')' ends it. Field 22 of proc(5) is the start, in ticks after boot. */
+        /* The command's name may hold blanks and parentheses: the last ')' ends it. Field 22 of proc(5) is the start, in ticks
+         * after boot. */
         char *at = strrchr(line, ')');
         for (int field = 2; at && field < 22; field++)
                 at = strchr(at + 1, ' ');
@@ -96,7 +97,7 @@ static struct ctl_holder *row_of(struct scan *scan, struct ctl_file file) {
                 holders->rows = rows;
         }
         struct ctl_holder *row = &holders->rows[holders->n_rows++];
-        *row = (struct ctl_holder) {.file = file, .pid = scan->pid};
+        *row = (struct ctl_holder){.file = file, .pid = scan->pid};
         return row;
 }
 
@@ -198,5 +199,5 @@ const struct ctl_holder *ctl_holders_find(const struct ctl_holders *holders, str
 
 void ctl_holders_done(struct ctl_holders *holders) {
         free(holders->rows);
-        *holders = (struct ctl_holders) {};
+        *holders = (struct ctl_holders){};
 }

@@ -28,8 +28,8 @@ struct ctl_holders { /* sorted by file, then pid */
 /*
  * ctl_holders_scan - look through all processes that we may look into
  * @files: sorted here
- * Processes that end meanwhile, or that we may not look into, are left out. A descriptor table that one thread has for itself, and a
- * descriptor on its way through a socket, are not seen. Returns 0 or a negative errno; release with ctl_holders_done().
+ * Processes that end meanwhile, or that we may not look into, are left out. A descriptor table that one thread has for itself,
+ * and a descriptor on its way through a socket, are not seen. Returns 0 or a negative errno; release with ctl_holders_done().
  */
 int ctl_holders_scan(struct ctl_file *files, size_t n_files, struct ctl_holders *ret_holders);
 /* The first row of that file; *@ret_n of them lie one after the other. */

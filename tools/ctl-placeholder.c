@@ -51,7 +51,8 @@ static ssize_t expand_one(const char *text, const struct ctl_placeholder *grants
                 return -EINVAL;
         }
         if (field == N_FIELDS) {
-                (void) snprintf(error, CTL_SPEC_ERROR_BYTES, "a grant has .fd, .path and .bytes, but no '.%.*s'", (int) n_word, word);
+                (void) snprintf(error, CTL_SPEC_ERROR_BYTES, "a grant has .fd, .path and .bytes, but no '.%.*s'", (int) n_word,
+                                word);
                 return -EINVAL;
         }
         write_field(stream, &grants[grant], (enum field) field);

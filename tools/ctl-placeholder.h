@@ -16,7 +16,8 @@ struct ctl_placeholder {
 
 /*
  * ctl_placeholder_expand - replace what is meant for us, leave every other brace alone
- * "{WORD.WORD}" is meant for us when the first word is the name of a grant or the second is fd, path or bytes: JSON and shell text pass.
+ * "{WORD.WORD}" is meant for us when the first word is the name of a grant or the second is fd, path or bytes: JSON and shell
+ * text pass.
  * @ret_text: owned by the caller, free(3). Returns 0, -ENOMEM, or -EINVAL and one line in @ret_error.
  */
 int ctl_placeholder_expand(const char *text, const struct ctl_placeholder *grants, size_t n_grants, char **ret_text,

@@ -10,15 +10,14 @@
 #include "ctl.h"
 #include "parse.h"
 
-static const char help[] =
-        "Usage: hugezeroctl status [OPTIONS]\n"
-        "\n"
-        "Shows each pool on each node, and the daemon's counters.\n"
-        "\n"
-        "Options:\n"
-        "  --json          one JSON object, sizes in bytes\n"
-        "  --socket PATH   the daemon's socket\n"
-        "  --help          this text\n";
+static const char help[] = "Usage: hugezeroctl status [OPTIONS]\n"
+                           "\n"
+                           "Shows each pool on each node, and the daemon's counters.\n"
+                           "\n"
+                           "Options:\n"
+                           "  --json          one JSON object, sizes in bytes\n"
+                           "  --socket PATH   the daemon's socket\n"
+                           "  --help          this text\n";
 
 /* The figures that can be added up over the pools of a node. */
 static const struct {
@@ -44,13 +43,12 @@ static json_t *pool_to_json(const struct hugezero_pool_info *pool) {
                                  (json_int_t) pool->page_size_bytes, "extent_bytes", (json_int_t) pool->extent_bytes);
         for (size_t idx = 0; json && idx < N_SUMS; idx++)
                 (void) json_object_set_new(json, sums[idx].key, json_integer((json_int_t) figure(pool, sums[idx].offset)));
-        _cleanup_json_ json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "kernel_free_bytes",
-                                                (json_int_t) pool->kernel_free_bytes, "largest_ready_bytes",
-                                                (json_int_t) pool->largest_ready_bytes, "extents_ready",
-                                                (json_int_t) pool->n_extents_ready, "exact", (json_int_t) pool->n_exact_total, "cut",
-                                                (json_int_t) pool->n_cut_total, "grown", (json_int_t) pool->n_grown_total, "built",
-                                                (json_int_t) pool->n_built_total, "zeroed_bytes",
-                                                (json_int_t) pool->zeroed_bytes_total);
+        _cleanup_json_ json_t *more =
+                json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "kernel_free_bytes", (json_int_t) pool->kernel_free_bytes,
+                          "largest_ready_bytes", (json_int_t) pool->largest_ready_bytes, "extents_ready",
+                          (json_int_t) pool->n_extents_ready, "exact", (json_int_t) pool->n_exact_total, "cut",
+                          (json_int_t) pool->n_cut_total, "grown", (json_int_t) pool->n_grown_total, "built",
+                          (json_int_t) pool->n_built_total, "zeroed_bytes", (json_int_t) pool->zeroed_bytes_total);
         if (json && more)
                 (void) json_object_update(json, more);
         return json;
@@ -85,13 +83,13 @@ static int print_json(const struct hugezero_daemon_info *daemon, const struct hu
         json_t *rows = json_array();
         for (size_t idx = 0; idx < n_pools; idx++)
                 (void) json_array_append_new(rows, pool_to_json(&pools[idx]));
-        json_t *counters = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "granted",
-                                     (json_int_t) daemon->n_granted_total, "refused", (json_int_t) daemon->n_refused_total, "exact",
-                                     (json_int_t) daemon->n_exact_total, "cut", (json_int_t) daemon->n_cut_total, "grown",
-                                     (json_int_t) daemon->n_grown_total, "built", (json_int_t) daemon->n_built_total,
-                                     "zeroed_bytes", (json_int_t) daemon->zeroed_bytes_total, "granted_bytes",
-                                     (json_int_t) daemon->granted_bytes_total, "scrubbed_bytes",
-                                     (json_int_t) daemon->scrubbed_bytes_total, "doubts", (json_int_t) daemon->n_doubts_total);
+        json_t *counters =
+                json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "granted", (json_int_t) daemon->n_granted_total,
+                          "refused", (json_int_t) daemon->n_refused_total, "exact", (json_int_t) daemon->n_exact_total, "cut",
+                          (json_int_t) daemon->n_cut_total, "grown", (json_int_t) daemon->n_grown_total, "built",
+                          (json_int_t) daemon->n_built_total, "zeroed_bytes", (json_int_t) daemon->zeroed_bytes_total,
+                          "granted_bytes", (json_int_t) daemon->granted_bytes_total, "scrubbed_bytes",
+                          (json_int_t) daemon->scrubbed_bytes_total, "doubts", (json_int_t) daemon->n_doubts_total);
         json_t *ratio = daemon->granted_bytes_total
                                 ? json_real((double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total)
                                 : json_null();
@@ -99,21 +97,22 @@ static int print_json(const struct hugezero_daemon_info *daemon, const struct hu
                                         "uptime_ms", (json_int_t) daemon->uptime_ms, "clients", (json_int_t) daemon->n_clients,
                                         "waiting", (json_int_t) daemon->n_waiting, "grants", (json_int_t) daemon->n_grants,
                                         "extents_granted", (json_int_t) daemon->n_extents_granted, "fds_in_flight",
-                                        (json_int_t) daemon->n_fds_in_flight, "nodes", nodes_to_json(pools, n_pools), "pools", rows,
-                                        "counters", counters, "zeroed_per_granted_byte", ratio));
+                                        (json_int_t) daemon->n_fds_in_flight, "nodes", nodes_to_json(pools, n_pools), "pools",
+                                        rows, "counters", counters, "zeroed_per_granted_byte", ratio));
 }
 
 static int print_pools(const struct hugezero_pool_info *pools, size_t n_pools) {
         static const struct ctl_column columns[] = {
-                {"POOL", false},    {"NODE", true},     {"PAGE", true},    {"EXTENT", true}, {"TARGET", true}, {"READY", true},
-                {"GRANTED", true},  {"RETURNED", true}, {"FILLING", true}, {"SHORT", true},  {"PINNED", true}, {"LARGEST", true},
+                {"POOL", false},   {"NODE", true},     {"PAGE", true},    {"EXTENT", true}, {"TARGET", true}, {"READY", true},
+                {"GRANTED", true}, {"RETURNED", true}, {"FILLING", true}, {"SHORT", true},  {"PINNED", true}, {"LARGEST", true},
         };
         struct libscols_table *table = ctl_table_new(columns, sizeof(columns) / sizeof(columns[0]));
         for (size_t idx = 0; idx < n_pools; idx++) {
                 const struct hugezero_pool_info *pool = &pools[idx];
-                const uint64_t sizes[] = {pool->page_size_bytes, pool->extent_bytes,   pool->target_bytes,  pool->ready_bytes,
-                                          pool->granted_bytes,   pool->returned_bytes, pool->filling_bytes, pool->shortfall_bytes,
-                                          pool->pinned_bytes,    pool->largest_ready_bytes};
+                const uint64_t sizes[] = {pool->page_size_bytes,    pool->extent_bytes,    pool->target_bytes,
+                                          pool->ready_bytes,        pool->granted_bytes,   pool->returned_bytes,
+                                          pool->filling_bytes,      pool->shortfall_bytes, pool->pinned_bytes,
+                                          pool->largest_ready_bytes};
                 char node[16], texts[sizeof(sizes) / sizeof(sizes[0])][FORMAT_SIZE_BYTES];
                 const char *cells[2 + sizeof(sizes) / sizeof(sizes[0])] = {pool->name, node};
                 (void) snprintf(node, sizeof(node), "%" PRId32, pool->node);
@@ -127,19 +126,20 @@ static int print_pools(const struct hugezero_pool_info *pools, size_t n_pools) {
 static int print_text(const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
         char uptime[CTL_AGE_BYTES], zeroed[FORMAT_SIZE_BYTES], granted[FORMAT_SIZE_BYTES], scrubbed[FORMAT_SIZE_BYTES];
         printf("hugezerod %s, up %s\n", daemon->version, ctl_format_age(daemon->uptime_ms, uptime));
-        printf("clients %" PRIu64 ", requests waiting %" PRIu64 ", grants %" PRIu64 " with %" PRIu64 " extents\n", daemon->n_clients,
-               daemon->n_waiting, daemon->n_grants, daemon->n_extents_granted);
+        printf("clients %" PRIu64 ", requests waiting %" PRIu64 ", grants %" PRIu64 " with %" PRIu64 " extents\n",
+               daemon->n_clients, daemon->n_waiting, daemon->n_grants, daemon->n_extents_granted);
         int exit_code = print_pools(pools, n_pools);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
-        printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64 ", grown %" PRIu64
-               ", built %" PRIu64 "\n",
-               daemon->n_granted_total, daemon->n_refused_total, daemon->n_exact_total, daemon->n_cut_total, daemon->n_grown_total,
-               daemon->n_built_total);
+        printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64
+               ", grown %" PRIu64 ", built %" PRIu64 "\n",
+               daemon->n_granted_total, daemon->n_refused_total, daemon->n_exact_total, daemon->n_cut_total,
+               daemon->n_grown_total, daemon->n_built_total);
         printf("since start: zeroed %s (scrubbed %s), granted %s", format_size(daemon->zeroed_bytes_total, zeroed),
                format_size(daemon->scrubbed_bytes_total, scrubbed), format_size(daemon->granted_bytes_total, granted));
         if (daemon->granted_bytes_total)
-                printf("; %.2f zeroed per granted byte", (double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total);
+                printf("; %.2f zeroed per granted byte",
+                       (double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total);
         (void) putchar('\n');
         return CTL_EXIT_OK;
 }

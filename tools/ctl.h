@@ -33,13 +33,16 @@ int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]);
 
 /* Options that every verb has, and those that several have; a verb's own begin at CTL_OPTION_OWN. */
 enum { CTL_OPTION_HELP = 256, CTL_OPTION_SOCKET, CTL_OPTION_JSON, CTL_OPTION_WAIT, CTL_OPTION_FILL, CTL_OPTION_OWN };
-#define CTL_OPTIONS_COMMON                                    \
-        {"help", no_argument, NULL, CTL_OPTION_HELP},         \
-        {"socket", required_argument, NULL, CTL_OPTION_SOCKET}
-#define CTL_OPTIONS_JSON {"json", no_argument, NULL, CTL_OPTION_JSON}
-#define CTL_OPTIONS_MISS                                  \
-        {"wait", optional_argument, NULL, CTL_OPTION_WAIT}, \
-        {"fill", no_argument, NULL, CTL_OPTION_FILL}
+#define CTL_OPTIONS_COMMON                                                                                                     \
+        {"help", no_argument, NULL, CTL_OPTION_HELP}, {                                                                        \
+                "socket", required_argument, NULL, CTL_OPTION_SOCKET                                                           \
+        }
+#define CTL_OPTIONS_JSON                                                                                                       \
+        { "json", no_argument, NULL, CTL_OPTION_JSON }
+#define CTL_OPTIONS_MISS                                                                                                       \
+        {"wait", optional_argument, NULL, CTL_OPTION_WAIT}, {                                                                  \
+                "fill", no_argument, NULL, CTL_OPTION_FILL                                                                     \
+        }
 
 /*
  * ctl_getopt - the next option that is the verb's own business; -1 at the end

@@ -8,11 +8,11 @@
 #include "doctor.h"
 #include "parse.h"
 
-#define MIN_FDS 4096         /* chosen: an extent is a descriptor; 2,000 are kept over a restart, and as many are handed out */
-#define MIN_WATCHES 8192     /* chosen: an extent is a watch as well */
-#define MIN_INSTANCES 4      /* chosen: the daemon needs one, others of its uid some */
-#define MIN_MAPS 65530       /* kernel default; an extent of 1 GiB and more is a mapping of the daemon's */
-#define FLOOR_MAJOR 5        /* MADV_POPULATE_WRITE came with Linux 5.14 */
+#define MIN_FDS 4096     /* chosen: an extent is a descriptor; 2,000 are kept over a restart, and as many are handed out */
+#define MIN_WATCHES 8192 /* chosen: an extent is a watch as well */
+#define MIN_INSTANCES 4  /* chosen: the daemon needs one, others of its uid some */
+#define MIN_MAPS 65530   /* kernel default; an extent of 1 GiB and more is a mapping of the daemon's */
+#define FLOOR_MAJOR 5    /* MADV_POPULATE_WRITE came with Linux 5.14 */
 #define FLOOR_MINOR 14
 
 /* "1024                 524288               files": soft and hard; UINT64_MAX is "unlimited". */
@@ -40,17 +40,19 @@ static void check_process_limits(struct doctor *doctor) {
         char size[FORMAT_SIZE_BYTES];
         if (read_limit(doctor, "Max open files", limits)) {
                 bool is_low = limits[1] < MIN_FDS;
-                doctor_add(doctor, is_low ? DOCTOR_PROBLEM : DOCTOR_OK, "nofile", "%s may open up to %" PRIu64 " descriptors, one for each extent",
-                           whose, limits[1]);
+                doctor_add(doctor, is_low ? DOCTOR_PROBLEM : DOCTOR_OK, "nofile",
+                           "%s may open up to %" PRIu64 " descriptors, one for each extent", whose, limits[1]);
                 if (is_low)
-                        doctor_advise(doctor, "LimitNOFILE=65536 in the unit, or larger extents (ExtentSize=): fewer of them are needed then");
+                        doctor_advise(doctor, "LimitNOFILE=65536 in the unit, or larger extents (ExtentSize=): fewer of them "
+                                              "are needed then");
         }
         if (read_limit(doctor, "Max locked memory", limits)) {
                 bool is_low = limits[1] != UINT64_MAX;
                 doctor_add(doctor, is_low ? DOCTOR_NOTE : DOCTOR_OK, "memlock", "%s may lock and pin %s", whose,
                            is_low ? format_size(limits[1], size) : "any amount");
                 if (is_low)
-                        doctor_advise(doctor, "the daemon needs none; clients that hand their memory to devices (VFIO, RDMA, io_uring) need as much: "
+                        doctor_advise(doctor, "the daemon needs none; clients that hand their memory to devices (VFIO, RDMA, "
+                                              "io_uring) need as much: "
                                               "LimitMEMLOCK=infinity in their unit, or ulimit -l");
         }
 }
@@ -97,13 +99,16 @@ void doctor_check_kernel(struct doctor *doctor) {
         bool is_old = major < FLOOR_MAJOR || (major == FLOOR_MAJOR && minor < FLOOR_MINOR);
         doctor_add(doctor, is_old ? DOCTOR_PROBLEM : DOCTOR_OK, "kernel", "Linux %s", release);
         if (is_old)
-                doctor_advise(doctor, "hugezero needs Linux %d.%d: older kernels cannot populate a page without risking SIGBUS", FLOOR_MAJOR,
-                              FLOOR_MINOR);
+                doctor_advise(doctor, "hugezero needs Linux %d.%d: older kernels cannot populate a page without risking SIGBUS",
+                              FLOOR_MAJOR, FLOOR_MINOR);
         int on = init_on_alloc(doctor, release);
         if (on == 1) {
-                doctor_add(doctor, DOCTOR_NOTE, "init_on_alloc", "the kernel clears pages when they are reserved, and again when they are used");
-                doctor_advise(doctor, "init_on_alloc=0 on the kernel command line halves the cost of growing nr_hugepages and of surplus pages; it "
+                doctor_add(doctor, DOCTOR_NOTE, "init_on_alloc",
+                           "the kernel clears pages when they are reserved, and again when they are used");
+                doctor_advise(doctor, "init_on_alloc=0 on the kernel command line halves the cost of growing nr_hugepages and "
+                                      "of surplus pages; it "
                                       "is a hardening of all memory, so decide for the whole host");
         } else
-                doctor_add(doctor, DOCTOR_OK, "init_on_alloc", "%s", on == 0 ? "off: pages are cleared once" : "not on the kernel command line");
+                doctor_add(doctor, DOCTOR_OK, "init_on_alloc", "%s",
+                           on == 0 ? "off: pages are cleared once" : "not on the kernel command line");
 }

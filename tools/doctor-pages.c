@@ -15,12 +15,14 @@
 static void advise_reserve(struct doctor *doctor, uint64_t page_size_bytes) {
         if (page_size_bytes >= GIB)
                 doctor_advise(doctor,
-                              "add to the kernel command line: hugepagesz=%" PRIu64 "G hugepages=N (or hugepages=0:N,1:M for nodes 0 and 1), "
+                              "add to the kernel command line: hugepagesz=%" PRIu64
+                              "G hugepages=N (or hugepages=0:N,1:M for nodes 0 and 1), "
                               "then boot; a running kernel seldom finds that much contiguous memory",
                               page_size_bytes / GIB);
         else
                 doctor_advise(doctor,
-                              "echo N > /sys/devices/system/node/node0/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages (each node), or on the "
+                              "echo N > /sys/devices/system/node/node0/hugepages/hugepages-%" PRIu64
+                              "kB/nr_hugepages (each node), or on the "
                               "kernel command line: hugepagesz=%" PRIu64 "k hugepages=N",
                               page_size_bytes / 1024, page_size_bytes / 1024);
 }
@@ -34,32 +36,38 @@ static void check_size(struct doctor *doctor, uint64_t page_size_bytes, uint64_t
         (void) doctor_read_u64(doctor, &n_surplus, SYSFS_PAGES "/surplus_hugepages", kib);
         (void) doctor_read_u64(doctor, &n_overcommit, SYSFS_PAGES "/nr_overcommit_hugepages", kib);
         if (n_pages && n_free <= n_reserved) {
-                doctor_add(doctor, DOCTOR_NOTE, "pages", "%s: %" PRIu64 " pages, none free that is not reserved", size, n_pages);
-                doctor_advise(doctor, "fine when they are in the daemon's pools: see hugezeroctl status; else somebody else has them: grep -l "
+                doctor_add(doctor, DOCTOR_NOTE, "pages", "%s: %" PRIu64 " pages, none free that is not reserved", size,
+                           n_pages);
+                doctor_advise(doctor, "fine when they are in the daemon's pools: see hugezeroctl status; else somebody else "
+                                      "has them: grep -l "
                                       "-i hugepages /proc/*/smaps shows who");
         } else if (n_pages)
-                doctor_add(doctor, DOCTOR_OK, "pages", "%s: %" PRIu64 " pages, %" PRIu64 " free, %" PRIu64 " of these reserved", size, n_pages,
-                           n_free, n_reserved);
+                doctor_add(doctor, DOCTOR_OK, "pages", "%s: %" PRIu64 " pages, %" PRIu64 " free, %" PRIu64 " of these reserved",
+                           size, n_pages, n_free, n_reserved);
         else {
                 doctor_add(doctor, DOCTOR_NOTE, "pages", "%s: no pages", size);
                 advise_reserve(doctor, page_size_bytes);
         }
         if (n_reserved && n_free > n_reserved) {
-                doctor_add(doctor, DOCTOR_NOTE, "reserved", "%s: %" PRIu64 " free pages are promised to mappings that did not touch them yet",
-                           size, n_reserved);
-                doctor_advise(doctor, "pools are filled from the other %" PRIu64 "; reserve that many more pages if this is too few",
+                doctor_add(doctor, DOCTOR_NOTE, "reserved",
+                           "%s: %" PRIu64 " free pages are promised to mappings that did not touch them yet", size, n_reserved);
+                doctor_advise(doctor,
+                              "pools are filled from the other %" PRIu64 "; reserve that many more pages if this is too few",
                               n_free - n_reserved);
         }
         if (n_surplus) {
-                doctor_add(doctor, DOCTOR_NOTE, "surplus", "%s: %" PRIu64 " surplus pages, taken from ordinary memory", size, n_surplus);
-                doctor_advise(doctor, "they are never used for pools; whoever needs them should get reserved pages: raise nr_hugepages");
+                doctor_add(doctor, DOCTOR_NOTE, "surplus", "%s: %" PRIu64 " surplus pages, taken from ordinary memory", size,
+                           n_surplus);
+                doctor_advise(
+                        doctor,
+                        "they are never used for pools; whoever needs them should get reserved pages: raise nr_hugepages");
         }
         if (n_overcommit) {
-                doctor_add(doctor, DOCTOR_NOTE, "overcommit", "%s: up to %" PRIu64 " pages may be taken from ordinary memory", size,
-                           n_overcommit);
+                doctor_add(doctor, DOCTOR_NOTE, "overcommit", "%s: up to %" PRIu64 " pages may be taken from ordinary memory",
+                           size, n_overcommit);
                 doctor_advise(doctor,
-                              "a program that finds no page then gets ordinary memory, cleared slowly, or is killed: echo 0 > " SYSFS_PAGES
-                              "/nr_overcommit_hugepages",
+                              "a program that finds no page then gets ordinary memory, cleared slowly, or is killed: echo 0 "
+                              "> " SYSFS_PAGES "/nr_overcommit_hugepages",
                               kib);
         }
 }
@@ -68,8 +76,10 @@ void doctor_check_pages(struct doctor *doctor) {
         uint64_t sizes[DOCTOR_MAX_SIZES], n_pages[DOCTOR_MAX_SIZES] = {}, n_all = 0;
         size_t n_sizes = doctor_page_sizes(doctor, sizes);
         if (!n_sizes) {
-                doctor_add(doctor, DOCTOR_PROBLEM, "pages", "this kernel has no hugepages: /sys/kernel/mm/hugepages is missing or empty");
-                doctor_advise(doctor, "use a kernel built with CONFIG_HUGETLBFS=y, on a CPU (or a virtual one) with large pages");
+                doctor_add(doctor, DOCTOR_PROBLEM, "pages",
+                           "this kernel has no hugepages: /sys/kernel/mm/hugepages is missing or empty");
+                doctor_advise(doctor,
+                              "use a kernel built with CONFIG_HUGETLBFS=y, on a CPU (or a virtual one) with large pages");
                 return;
         }
         for (size_t idx = 0; idx < n_sizes; idx++) {
@@ -77,8 +87,10 @@ void doctor_check_pages(struct doctor *doctor) {
                 n_all += n_pages[idx];
         }
         if (!n_all) {
-                doctor_add(doctor, DOCTOR_PROBLEM, "pages", "no hugepages of any size are reserved: there is nothing to fill pools with");
-                doctor_advise(doctor, "sysctl vm.nr_hugepages=N reserves N of the default size now; in /etc/sysctl.d at every boot");
+                doctor_add(doctor, DOCTOR_PROBLEM, "pages",
+                           "no hugepages of any size are reserved: there is nothing to fill pools with");
+                doctor_advise(doctor,
+                              "sysctl vm.nr_hugepages=N reserves N of the default size now; in /etc/sysctl.d at every boot");
         }
         for (size_t idx = 0; idx < n_sizes; idx++)
                 check_size(doctor, sizes[idx], n_pages[idx]);
@@ -89,14 +101,16 @@ static bool is_in(const uint64_t *bits, int node) {
 }
 
 /* One page size: which nodes have pages, and which have memory and CPUs but no page. */
-static void check_nodes_of_size(struct doctor *doctor, uint64_t page_size_bytes, const uint64_t *with_memory, const uint64_t *with_cpus) {
+static void check_nodes_of_size(struct doctor *doctor, uint64_t page_size_bytes, const uint64_t *with_memory,
+                                const uint64_t *with_cpus) {
         uint64_t n_pages, n_all = 0, kib = page_size_bytes / 1024;
         char size[FORMAT_SIZE_BYTES], list[160] = "", missing[64] = "";
         int n_nodes = 0, first_missing = -1;
         (void) format_size(page_size_bytes, size);
         for (int node = 0; node < PARSE_MAX_NODES; node++) {
                 if (!is_in(with_memory, node) ||
-                    !doctor_read_u64(doctor, &n_pages, SYSFS_NODE "/node%d/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages", node, kib))
+                    !doctor_read_u64(doctor, &n_pages, SYSFS_NODE "/node%d/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages",
+                                     node, kib))
                         continue;
                 size_t n = strlen(list), n_missing = strlen(missing);
                 (void) snprintf(list + n, sizeof(list) - n, "%snode %d: %" PRIu64, n ? ", " : "", node, n_pages);
@@ -113,11 +127,14 @@ static void check_nodes_of_size(struct doctor *doctor, uint64_t page_size_bytes,
                 doctor_add(doctor, DOCTOR_OK, "nodes", "%s: %s", size, list);
                 return;
         }
-        doctor_add(doctor, DOCTOR_PROBLEM, "nodes", "%s: no pages on node %s (%s): its programs get memory of another node", size, missing, list);
+        doctor_add(doctor, DOCTOR_PROBLEM, "nodes", "%s: no pages on node %s (%s): its programs get memory of another node",
+                   size, missing, list);
         if (page_size_bytes >= GIB)
-                doctor_advise(doctor, "name the nodes on the kernel command line: hugepagesz=%" PRIu64 "G hugepages=0:N,1:N", page_size_bytes / GIB);
+                doctor_advise(doctor, "name the nodes on the kernel command line: hugepagesz=%" PRIu64 "G hugepages=0:N,1:N",
+                              page_size_bytes / GIB);
         else
-                doctor_advise(doctor, "echo N > " SYSFS_NODE "/node%d/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages", first_missing, kib);
+                doctor_advise(doctor, "echo N > " SYSFS_NODE "/node%d/hugepages/hugepages-%" PRIu64 "kB/nr_hugepages",
+                              first_missing, kib);
 }
 
 void doctor_check_nodes(struct doctor *doctor) {
@@ -153,9 +170,11 @@ static unsigned check_limit(struct doctor *doctor, const char *group, const char
         if (!doctor_read_line(doctor, line, sizeof(line), "/sys/fs/cgroup%s/hugetlb.%s.%s", group, size, kind) ||
             parse_u64(line, &limit_bytes) < 0)
                 return 0; /* no such file, or "max" */
-        (void) doctor_read_u64(doctor, &current_bytes, "/sys/fs/cgroup%s/hugetlb.%s.%scurrent", group, size, is_rsvd ? "rsvd." : "");
-        doctor_add(doctor, current_bytes >= limit_bytes ? DOCTOR_PROBLEM : DOCTOR_NOTE, "cgroup", "%s: hugetlb.%s.%s is %s, used up to %" PRIu64 " %%",
-                   group, size, kind, format_size(limit_bytes, text), limit_bytes ? current_bytes * 100 / limit_bytes : 100);
+        (void) doctor_read_u64(doctor, &current_bytes, "/sys/fs/cgroup%s/hugetlb.%s.%scurrent", group, size,
+                               is_rsvd ? "rsvd." : "");
+        doctor_add(doctor, current_bytes >= limit_bytes ? DOCTOR_PROBLEM : DOCTOR_NOTE, "cgroup",
+                   "%s: hugetlb.%s.%s is %s, used up to %" PRIu64 " %%", group, size, kind, format_size(limit_bytes, text),
+                   limit_bytes ? current_bytes * 100 / limit_bytes : 100);
         doctor_advise(doctor, "pools cannot grow beyond it: echo max > /sys/fs/cgroup%s/hugetlb.%s.%s", group, size, kind);
         return 1;
 }
@@ -170,7 +189,8 @@ void doctor_check_cgroup(struct doctor *doctor) {
         else
                 (void) snprintf(path, sizeof(path), "/proc/self/cgroup");
         if (!doctor_find_line(doctor, path, "0::", group, sizeof(group))) {
-                doctor_add(doctor, DOCTOR_OK, "cgroup", "no control group of version 2: no limits of the hugetlb controller are looked at");
+                doctor_add(doctor, DOCTOR_OK, "cgroup",
+                           "no control group of version 2: no limits of the hugetlb controller are looked at");
                 return;
         }
         if (strcmp(group, "/") == 0)

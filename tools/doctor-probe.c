@@ -29,15 +29,16 @@
 
 #define GIB (UINT64_C(1) << 30)
 #define MIB_2 (UINT64_C(2) << 20)
-#define N_TABLES 8         /* chosen: page tables that are tried to share, 1 GiB of addresses each */
+#define N_TABLES 8          /* chosen: page tables that are tried to share, 1 GiB of addresses each */
 #define N_PAGES_PER_TABLE 2 /* the second costs a page fault only when the table is not shared */
 #define N_UNMAP_ROUNDS 16   /* chosen: N_TABLES times as many interrupts tell from what an idle host makes in a millisecond */
 
 /* As the daemon makes them: reopened, the first description closed. */
 static int make_file(uint64_t page_size_bytes, uint64_t bytes) {
         char path[64];
-        _cleanup_close_ int fd = memfd_create("hugezeroctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB |
-                                                                            ((unsigned) __builtin_ctzll(page_size_bytes) << MAP_HUGE_SHIFT));
+        _cleanup_close_ int fd =
+                memfd_create("hugezeroctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB |
+                                                           ((unsigned) __builtin_ctzll(page_size_bytes) << MAP_HUGE_SHIFT));
         if (fd < 0 || ftruncate(fd, (off_t) bytes) < 0)
                 return negative_errno();
         (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -58,26 +59,31 @@ static void probe_populate(struct doctor *doctor) {
         int r = addr == MAP_FAILED || madvise(addr, page_bytes, MADV_POPULATE_WRITE) < 0 ? negative_errno() : 0;
         if (addr != MAP_FAILED)
                 (void) munmap(addr, page_bytes);
-        doctor_add(doctor, r < 0 ? DOCTOR_PROBLEM : DOCTOR_OK, "populate", "MADV_POPULATE_WRITE: %s", r < 0 ? strerror(-r) : "there");
+        doctor_add(doctor, r < 0 ? DOCTOR_PROBLEM : DOCTOR_OK, "populate", "MADV_POPULATE_WRITE: %s",
+                   r < 0 ? strerror(-r) : "there");
         if (r < 0)
                 doctor_advise(doctor, "use Linux 5.14 or later; the daemon cannot fill pools without it");
 }
 
 static void probe_passrights(struct doctor *doctor) {
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        bool is_there = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &(int) {0}, sizeof(int)) == 0;
-        doctor_add(doctor, is_there ? DOCTOR_OK : DOCTOR_NOTE, "passrights", "SO_PASSRIGHTS: %s", is_there ? "there" : "not there");
+        bool is_there = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &(int){0}, sizeof(int)) == 0;
+        doctor_add(doctor, is_there ? DOCTOR_OK : DOCTOR_NOTE, "passrights", "SO_PASSRIGHTS: %s",
+                   is_there ? "there" : "not there");
         if (!is_there)
-                doctor_advise(doctor, "nothing to do: descriptors that clients send are received and closed by a thread of their own; Linux 6.16 "
+                doctor_advise(doctor, "nothing to do: descriptors that clients send are received and closed by a thread of "
+                                      "their own; Linux 6.16 "
                                       "keeps them out");
 }
 
 static void probe_flock(struct doctor *doctor, int base) {
         _cleanup_close_ int grant = reopen(base);
-        bool is_exact = grant >= 0 && flock(grant, LOCK_SH | LOCK_NB) == 0 && flock(base, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+        bool is_exact = grant >= 0 && flock(grant, LOCK_SH | LOCK_NB) == 0 && flock(base, LOCK_EX | LOCK_NB) < 0 &&
+                        errno == EWOULDBLOCK;
         grant = safe_close(grant);
         is_exact = is_exact && flock(base, LOCK_EX | LOCK_NB) == 0;
-        doctor_add(doctor, is_exact ? DOCTOR_OK : DOCTOR_PROBLEM, "flock", "flock on hugetlb files: %s", is_exact ? "tells who holds memory" : "does not work");
+        doctor_add(doctor, is_exact ? DOCTOR_OK : DOCTOR_PROBLEM, "flock", "flock on hugetlb files: %s",
+                   is_exact ? "tells who holds memory" : "does not work");
         if (!is_exact)
                 doctor_advise(doctor, "the daemon cannot tell when memory comes back; please report the kernel: uname -a");
 }
@@ -91,21 +97,26 @@ static void probe_inotify(struct doctor *doctor, int base) {
                 int again = reopen(base);
                 (void) safe_close(again);
                 for (ssize_t n; (n = read(fd, events, sizeof(events))) > 0;)
-                        for (char *at = events; at < events + n; at += sizeof(struct inotify_event) + ((struct inotify_event *) at)->len)
+                        for (char *at = events; at < events + n;
+                             at += sizeof(struct inotify_event) + ((struct inotify_event *) at)->len)
                                 seen |= ((struct inotify_event *) at)->mask;
         }
         bool is_there = (seen & IN_OPEN) && (seen & IN_CLOSE_WRITE);
         doctor_add(doctor, is_there ? DOCTOR_OK : DOCTOR_PROBLEM, "inotify", "inotify on hugetlb files: %s",
-                   is_there ? "reports opens and closes" : fd < 0 ? "no instance is left for this user" : "reports nothing");
+                   is_there ? "reports opens and closes"
+                   : fd < 0 ? "no instance is left for this user"
+                            : "reports nothing");
         if (!is_there)
-                doctor_advise(doctor, fd < 0 ? "raise fs.inotify.max_user_instances" : "memory comes back by the slow sweep only; please report: uname -a");
+                doctor_advise(doctor, fd < 0 ? "raise fs.inotify.max_user_instances"
+                                             : "memory comes back by the slow sweep only; please report: uname -a");
 }
 
 static void probe_lease(struct doctor *doctor, int base) {
         /* Whoever opens the file meanwhile (nobody can, but root) must not kill us. */
         (void) signal(SIGIO, SIG_IGN);
         bool is_there = fcntl(base, F_SETLEASE, F_WRLCK) == 0 && fcntl(base, F_SETLEASE, F_UNLCK) == 0;
-        doctor_add(doctor, DOCTOR_OK, "leases", "leases on hugetlb files: %s", is_there ? "there" : "not there, and seldom needed");
+        doctor_add(doctor, DOCTOR_OK, "leases", "leases on hugetlb files: %s",
+                   is_there ? "there" : "not there, and seldom needed");
 }
 
 static void probe_files(struct doctor *doctor) {
@@ -114,12 +125,18 @@ static void probe_files(struct doctor *doctor) {
         for (size_t idx = 0; idx < n_sizes; idx++) {
                 char size[FORMAT_SIZE_BYTES];
                 _cleanup_close_ int fd = make_file(sizes[idx], sizes[idx]);
-                bool is_sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0 && ftruncate(fd, 0) < 0 && errno == EPERM;
-                doctor_add(doctor, is_sealed ? DOCTOR_OK : DOCTOR_PROBLEM, "memfd", "hugetlb memfd of %s: %s", format_size(sizes[idx], size),
-                           is_sealed ? "there, and can be sealed" : fd < 0 ? strerror(-fd) : "cannot be sealed");
+                bool is_sealed = fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0 && ftruncate(fd, 0) < 0 &&
+                                 errno == EPERM;
+                doctor_add(doctor, is_sealed ? DOCTOR_OK : DOCTOR_PROBLEM, "memfd", "hugetlb memfd of %s: %s",
+                           format_size(sizes[idx], size),
+                           is_sealed ? "there, and can be sealed"
+                           : fd < 0  ? strerror(-fd)
+                                     : "cannot be sealed");
                 if (!is_sealed)
-                        doctor_advise(doctor, "is it a seccomp filter or a container? The daemon needs memfd_create(MFD_HUGETLB), open in "
-                                              "/proc/self/fd and F_ADD_SEALS");
+                        doctor_advise(
+                                doctor,
+                                "is it a seccomp filter or a container? The daemon needs memfd_create(MFD_HUGETLB), open in "
+                                "/proc/self/fd and F_ADD_SEALS");
                 else if (idx == 0) {
                         probe_flock(doctor, fd);
                         probe_inotify(doctor, fd);
@@ -177,17 +194,20 @@ static uint64_t count_call_interrupts(void) {
         return n;
 }
 
-/* Kernels from mid-2025 to January 2026 interrupt every CPU for each page table that stops being shared, others once per unmapping. */
+/* Kernels from mid-2025 to January 2026 interrupt every CPU for each page table that stops being shared, others once per
+ * unmapping. */
 static void probe_unshare(struct doctor *doctor, int fd) {
         uint64_t n_others = (uint64_t) sysconf(_SC_NPROCESSORS_ONLN) - 1, before = count_call_interrupts();
         for (int round = 0; round < N_UNMAP_ROUNDS; round++)
                 (void) count_faults(fd);
         uint64_t n = count_call_interrupts() - before;
         bool is_loud = n_others && n > n_others * N_UNMAP_ROUNDS * N_TABLES / 2;
-        doctor_add(doctor, is_loud ? DOCTOR_NOTE : DOCTOR_OK, "unshare", "unmapping %d shared page tables interrupts the other CPUs %" PRIu64 " times",
-                   N_TABLES, n_others ? n / n_others / N_UNMAP_ROUNDS : 0);
+        doctor_add(doctor, is_loud ? DOCTOR_NOTE : DOCTOR_OK, "unshare",
+                   "unmapping %d shared page tables interrupts the other CPUs %" PRIu64 " times", N_TABLES,
+                   n_others ? n / n_others / N_UNMAP_ROUNDS : 0);
         if (is_loud)
-                doctor_advise(doctor, "a fault of kernels from mid-2025 to January 2026; use a later one, or do without where latency counts: "
+                doctor_advise(doctor, "a fault of kernels from mid-2025 to January 2026; use a later one, or do without where "
+                                      "latency counts: "
                                       "SharePageTables=no in the daemon, HUGEZERO_MAP_UNSHARED in a program");
 }
 
@@ -196,7 +216,8 @@ static void probe_sharing(struct doctor *doctor) {
         (void) doctor_read_u64(doctor, &n_free, "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         (void) doctor_read_u64(doctor, &n_reserved, "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages");
         if (n_free < n_reserved + N_TABLES * N_PAGES_PER_TABLE) {
-                doctor_add(doctor, DOCTOR_OK, "sharing", "sharing page tables: not tried; it takes %d free pages of 2 MiB", N_TABLES * N_PAGES_PER_TABLE);
+                doctor_add(doctor, DOCTOR_OK, "sharing", "sharing page tables: not tried; it takes %d free pages of 2 MiB",
+                           N_TABLES * N_PAGES_PER_TABLE);
                 return;
         }
         _cleanup_close_ int fd = make_file(MIB_2, N_TABLES * GIB);
@@ -206,13 +227,16 @@ static void probe_sharing(struct doctor *doctor) {
                 is_populated = madvise(addr + table * GIB, N_PAGES_PER_TABLE * MIB_2, MADV_POPULATE_WRITE) == 0;
         long n_faults = is_populated ? count_faults(fd) : -1;
         if (n_faults < 0)
-                doctor_add(doctor, DOCTOR_OK, "sharing", "sharing page tables: not tried; %d pages could not be mapped", N_TABLES * N_PAGES_PER_TABLE);
+                doctor_add(doctor, DOCTOR_OK, "sharing", "sharing page tables: not tried; %d pages could not be mapped",
+                           N_TABLES * N_PAGES_PER_TABLE);
         else if (n_faults < N_TABLES * N_PAGES_PER_TABLE) {
-                doctor_add(doctor, DOCTOR_OK, "sharing", "sharing page tables: %d GiB cost a client %ld page faults", N_TABLES, n_faults);
+                doctor_add(doctor, DOCTOR_OK, "sharing", "sharing page tables: %d GiB cost a client %ld page faults", N_TABLES,
+                           n_faults);
                 probe_unshare(doctor, fd);
         } else {
                 doctor_add(doctor, DOCTOR_NOTE, "sharing", "page tables are not shared: each page costs a client a page fault");
-                doctor_advise(doctor, "everything works, but mapping takes 0.7 us per page; this kernel or architecture has no shared PMD tables");
+                doctor_advise(doctor, "everything works, but mapping takes 0.7 us per page; this kernel or architecture has no "
+                                      "shared PMD tables");
         }
         if (addr)
                 (void) munmap(addr, N_TABLES * GIB);

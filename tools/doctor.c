@@ -20,7 +20,7 @@ void doctor_add(struct doctor *doctor, enum doctor_level level, const char *chec
         }
         doctor->findings = findings;
         struct doctor_finding *finding = &findings[doctor->n_findings++];
-        *finding = (struct doctor_finding) {.level = level, .check = check};
+        *finding = (struct doctor_finding){.level = level, .check = check};
         va_list arguments;
         va_start(arguments, format);
         (void) vsnprintf(finding->text, sizeof(finding->text), format, arguments);

@@ -24,8 +24,8 @@ struct doctor_finding {
 };
 
 struct doctor {
-        const char *root;  /* "" for the real host */
-        pid_t daemon_pid;  /* 0: unknown; then this process stands for it */
+        const char *root; /* "" for the real host */
+        pid_t daemon_pid; /* 0: unknown; then this process stands for it */
         struct doctor_finding *findings;
         size_t n_findings;
         bool is_out_of_memory; /* a finding is missing */
@@ -50,9 +50,9 @@ bool doctor_find_line(const struct doctor *doctor, const char *path, const char 
 /* The page sizes of the kernel, smallest first. Returns how many. */
 size_t doctor_page_sizes(const struct doctor *doctor, uint64_t ret_bytes[DOCTOR_MAX_SIZES]);
 
-void doctor_check_pages(struct doctor *doctor);   /* doctor-pages.c: reserved, free, surplus, overcommit */
-void doctor_check_nodes(struct doctor *doctor);   /* doctor-pages.c: pages on the wrong nodes */
-void doctor_check_cgroup(struct doctor *doctor);  /* doctor-pages.c: hugetlb controller */
-void doctor_check_limits(struct doctor *doctor);  /* doctor-limits.c: NOFILE, memlock, inotify, map count */
-void doctor_check_kernel(struct doctor *doctor);  /* doctor-limits.c: version, init_on_alloc */
-void doctor_probe_kernel(struct doctor *doctor);  /* doctor-probe.c: tries the features; the real host only */
+void doctor_check_pages(struct doctor *doctor);  /* doctor-pages.c: reserved, free, surplus, overcommit */
+void doctor_check_nodes(struct doctor *doctor);  /* doctor-pages.c: pages on the wrong nodes */
+void doctor_check_cgroup(struct doctor *doctor); /* doctor-pages.c: hugetlb controller */
+void doctor_check_limits(struct doctor *doctor); /* doctor-limits.c: NOFILE, memlock, inotify, map count */
+void doctor_check_kernel(struct doctor *doctor); /* doctor-limits.c: version, init_on_alloc */
+void doctor_probe_kernel(struct doctor *doctor); /* doctor-probe.c: tries the features; the real host only */

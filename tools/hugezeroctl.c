@@ -14,26 +14,25 @@ static const struct {
         {"hold", ctl_verb_hold},     {"bench", ctl_verb_bench},   {"doctor", ctl_verb_doctor},
 };
 
-static const char help[] =
-        "Usage: hugezeroctl [--socket PATH] VERB [OPTIONS]\n"
-        "\n"
-        "Asks hugezerod for hugepages that are already zero, and about them.\n"
-        "\n"
-        "Verbs:\n"
-        "  status    pools and counters of the daemon\n"
-        "  grants    who asked for what, how long ago, and who has it now\n"
-        "  run       start a program with granted memory as file descriptors\n"
-        "  hold      keep a grant and print its path\n"
-        "  bench     measure the pool against the kernel\n"
-        "  doctor    what on this host stands in the way, and what to do\n"
-        "\n"
-        "Options:\n"
-        "  --socket PATH   the daemon's socket\n"
-        "                  (else $HUGEZERO_SOCKET, else " HUGEZERO_SOCKET_PATH ")\n"
-        "  --help          this text; after a verb, the verb's options\n"
-        "  --version       the version of this program\n"
-        "\n"
-        "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no daemon.\n";
+static const char help[] = "Usage: hugezeroctl [--socket PATH] VERB [OPTIONS]\n"
+                           "\n"
+                           "Asks hugezerod for hugepages that are already zero, and about them.\n"
+                           "\n"
+                           "Verbs:\n"
+                           "  status    pools and counters of the daemon\n"
+                           "  grants    who asked for what, how long ago, and who has it now\n"
+                           "  run       start a program with granted memory as file descriptors\n"
+                           "  hold      keep a grant and print its path\n"
+                           "  bench     measure the pool against the kernel\n"
+                           "  doctor    what on this host stands in the way, and what to do\n"
+                           "\n"
+                           "Options:\n"
+                           "  --socket PATH   the daemon's socket\n"
+                           "                  (else $HUGEZERO_SOCKET, else " HUGEZERO_SOCKET_PATH ")\n"
+                           "  --help          this text; after a verb, the verb's options\n"
+                           "  --version       the version of this program\n"
+                           "\n"
+                           "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no daemon.\n";
 
 static int dispatch(struct ctl *ctl, int argc, char *argv[]) {
         enum { OPTION_VERSION = CTL_OPTION_OWN };

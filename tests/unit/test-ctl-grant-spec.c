@@ -12,7 +12,8 @@ static void a_full_spec_is_understood(void **state) {
         struct ctl_grant_spec spec;
         char error[CTL_SPEC_ERROR_BYTES];
 
-        assert_int_equal(ctl_grant_spec_parse("name=ram0,bytes=8G,node=0,page-size=2M,pool=big,prefer,several", &spec, error), 0);
+        assert_int_equal(ctl_grant_spec_parse("name=ram0,bytes=8G,node=0,page-size=2M,pool=big,prefer,several", &spec, error),
+                         0);
         assert_string_equal(spec.name, "ram0");
         assert_string_equal(spec.pool, "big");
         assert_int_equal(spec.bytes, UINT64_C(8) << 30);
@@ -80,8 +81,8 @@ static void a_wrong_part_is_named_and_nothing_is_set(void **state) {
                 memset(&untouched, 0x55, sizeof(untouched));
                 int r = ctl_grant_spec_parse(wrong[i].text, &spec, error);
                 if (r != -EINVAL || !strstr(error, wrong[i].named) || memcmp(&spec, &untouched, sizeof(spec)) != 0)
-                        fail_msg("\"%s\": r = %d, error \"%s\", \"%s\" is missing in it, or the output was touched", wrong[i].text, r,
-                                 error, wrong[i].named);
+                        fail_msg("\"%s\": r = %d, error \"%s\", \"%s\" is missing in it, or the output was touched",
+                                 wrong[i].text, r, error, wrong[i].named);
         }
 }
 

@@ -47,7 +47,18 @@ static void several_extents_become_a_list(void **state) {
 
 static void other_braces_stay(void **state) {
         static const char *const others[] = {
-                "", "{", "}", "{}", "{ram0}", "{ram0.fd", "{.}", "{a.b}", "${HOME}", "{ram0 .fd}", "{\"driver\": {\"a\": 1.5}}", "{print $1}",
+                "",
+                "{",
+                "}",
+                "{}",
+                "{ram0}",
+                "{ram0.fd",
+                "{.}",
+                "{a.b}",
+                "${HOME}",
+                "{ram0 .fd}",
+                "{\"driver\": {\"a\": 1.5}}",
+                "{print $1}",
         };
 
         for (size_t i = 0; i < ELEMENTSOF(others); i++)

@@ -205,8 +205,10 @@ static void limits_of_control_groups_above_count(void **state) {
         put(host, "134217728", "/sys/fs/cgroup/user.slice/shell.scope/hugetlb.2MB.rsvd.max");
         put(host, "134217728", "/sys/fs/cgroup/user.slice/shell.scope/hugetlb.2MB.rsvd.current");
         examine(host);
-        finds(host, DOCTOR_NOTE, "cgroup", "/user.slice: hugetlb.2MB.max is 128 MiB, used up to 50 %", "echo max > /sys/fs/cgroup/user.slice/");
-        finds(host, DOCTOR_PROBLEM, "cgroup", "/user.slice/shell.scope: hugetlb.2MB.rsvd.max is 128 MiB, used up to 100 %", "rsvd.max");
+        finds(host, DOCTOR_NOTE, "cgroup", "/user.slice: hugetlb.2MB.max is 128 MiB, used up to 50 %",
+              "echo max > /sys/fs/cgroup/user.slice/");
+        finds(host, DOCTOR_PROBLEM, "cgroup", "/user.slice/shell.scope: hugetlb.2MB.rsvd.max is 128 MiB, used up to 100 %",
+              "rsvd.max");
 }
 
 static void the_daemons_group_and_limits_are_looked_at_when_it_is_known(void **state) {
