@@ -333,8 +333,12 @@ static void plan_begin(struct request_plan *plan) {
         }
         request->plan = plan;
         plan->broker->n_working++;
-        for (size_t i = 0; i < plan->n_items; i++)
-                pool_note_request(plan->items[i].node_pool, request->acquire->items[i].bytes);
+        /* What is handed out, not what was asked: the pool builds extents of the sizes that it remembers. */
+        for (size_t i = 0; i < plan->n_items; i++) {
+                struct node_pool *np = plan->items[i].node_pool;
+
+                pool_note_request(np, request_item_bytes(&request->acquire->items[i], np->pool));
+        }
         start_drops(plan);
 }
 

@@ -106,9 +106,14 @@ def test_3_gib_and_2_mib_come_as_one_descriptor_from_one_extent_of_4_gib(start_d
 
 
 def test_sizes_are_rounded_up_to_whole_pages(start_daemon, start_child):
-    daemon = start_full(start_daemon, "2M:auto:16M", 8)
-    (extent,) = start_child().call(holder.acquire, daemon.socket_path, 3 * MIB + 1)
+    daemon = start_full(start_daemon, "2M:auto:64M", 32)
+    child = start_child()
+    (extent,) = child.call(holder.acquire, daemon.socket_path, 3 * MIB + 1)
     assert extent.bytes == 4 * MIB
+    # The size that the pool remembers and fills again is a whole one as well
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 60 * MIB, "what was cut off is filled again")
+    child.kill()
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 64 * MIB, "everything came back")
 
 
 # Classes of equal extents
