@@ -143,6 +143,8 @@ static void add_holders(const struct grants *grants, const struct hugezero_grant
 }
 
 static int print_text(const struct grants *grants) {
+        if (!grants->n_rows) /* smartcols prints nothing at all then, not even the heading */
+                return puts("no grants") == EOF ? CTL_EXIT_FAILED : CTL_EXIT_OK;
         static const struct ctl_column columns[] = {
                 {"GRANT", true}, {"USER", false}, {"PID", true},   {"COMMAND", false}, {"AGE", true},      {"SIZE", true},
                 {"FDS", true},   {"NODE", false}, {"POOL", false}, {"STATE", false},   {"HOLDERS", false},
