@@ -188,6 +188,7 @@ static void plan_finish(struct request_plan *plan) {
 
 static void plan_settled(struct request_plan *plan) {
         plan->broker->n_working--;
+        broker_kick(plan->broker); /* what was cut off can be filled, and what was not needed serves others */
         if (plan->request && plan->result >= 0)
                 plan_finish(plan);
         else
@@ -222,7 +223,6 @@ static int start_piece(struct request_plan *plan, struct node_pool *np, struct p
                         r = extent_file_resize(&piece->extent->file, piece->bytes);
                         if (r >= 0)
                                 pool_resize(piece->extent, piece->bytes);
-                        broker_kick(plan->broker); /* the tail is free in the kernel now */
                         return r;
                 }
                 r = stock_cut(stock, piece->extent, piece->bytes, piece_done, plan);

@@ -80,8 +80,8 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
         if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                 log_error("filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
                           r == -EXDEV ? "the kernel placed its pages on another node" : strerror(-r));
-        if (r == -ENOSPC)
-                refill_pause(broker, np);
+        if (r == -ENOSPC && np->n_extents[EXTENT_FILLING] == 1)
+                refill_pause(broker, np); /* while others fill, it may only have been they who were quicker */
         /* The prefix of an extent that was stopped or came up short is as good as any; in a fixed class it fits nobody. */
         if (extent->bytes == 0 || r == -EXDEV || (np->pool->extent_bytes != 0 && r < 0)) {
                 returns_drop(broker, extent, /* test_pins= */ false);

@@ -280,7 +280,7 @@ static void work_end(struct work *work) {
         if (is_stored_still(work))
                 return;
         extent->work = NULL;
-        if (work->kind->slice && extent->bytes != extent->file.bytes) {
+        if ((work->kind == &fill_kind || work->kind == &cut_kind) && extent->bytes != extent->file.bytes) {
                 assert(extent->state != EXTENT_READY);
                 pool_resize(extent, extent->file.bytes);
         }
