@@ -84,23 +84,33 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct run *ru
         return -1;
 }
 
-/* Replaces @arguments[0..n) by allocated copies; nobody frees them, exec does. Without descriptors yet it only checks. */
-static int expand_arguments(const struct run *run, char *arguments[], bool is_check) {
-        for (; *arguments; arguments++) {
-                char error[CTL_SPEC_ERROR_BYTES], *expanded;
-                int r = ctl_placeholder_expand(*arguments, run->grants, run->acquire.n_specs, &expanded, error);
+static void free_arguments(char **arguments) {
+        for (char **at = arguments; at && *at; at++)
+                free(*at);
+        free(arguments);
+}
+
+/* A copy of @arguments with the placeholders replaced, free_arguments(). Without descriptors yet it is a check. */
+static int expand_arguments(const struct run *run, char *const arguments[], char ***ret_expanded) {
+        size_t n = 0;
+        while (arguments[n])
+                n++;
+        char **expanded = calloc(n + 1, sizeof(*expanded)), error[CTL_SPEC_ERROR_BYTES];
+        int r = expanded ? 0 : -ENOMEM;
+        for (size_t idx = 0; r >= 0 && idx < n; idx++) {
+                r = ctl_placeholder_expand(arguments[idx], run->grants, run->acquire.n_specs, &expanded[idx], error);
                 if (r == -EINVAL)
-                        return ctl_usage_error("run", "argument '%s': %s", *arguments, error);
-                if (r < 0) {
-                        ctl_error("replacing placeholders: '%s': %s", *arguments, strerror(-r));
-                        return CTL_EXIT_FAILED;
-                }
-                if (is_check)
-                        free(expanded);
-                else
-                        *arguments = expanded;
+                        (void) ctl_usage_error("run", "argument '%s': %s", arguments[idx], error);
         }
-        return CTL_EXIT_OK;
+        if (r >= 0) {
+                *ret_expanded = expanded;
+                return CTL_EXIT_OK;
+        }
+        free_arguments(expanded);
+        if (r == -EINVAL)
+                return CTL_EXIT_USAGE;
+        ctl_error("replacing placeholders: %s: %s", *arguments, strerror(-r));
+        return CTL_EXIT_FAILED;
 }
 
 /* The descriptors leave the grant and survive exec. */
@@ -133,32 +143,41 @@ static int take_fds(struct run *run, struct hugezero_grant *grant) {
         return 0;
 }
 
+/* Comes back when it has failed only. */
+static int become(struct run *run, struct hugezero_grant *grant, char *const command[]) {
+        char **arguments;
+        int r = take_fds(run, grant);
+        if (r < 0) {
+                ctl_error("taking the descriptors: %s: %s", *command, strerror(-r));
+                return CTL_EXIT_FAILED;
+        }
+        int exit_code = expand_arguments(run, command, &arguments);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        (void) execvp(*arguments, arguments);
+        ctl_error("starting: %s: %s", *arguments, strerror(errno));
+        free_arguments(arguments);
+        return CTL_EXIT_FAILED;
+}
+
 int ctl_verb_run(struct ctl *ctl, int argc, char *argv[]) {
         struct run run = {};
+        char **checked;
         int exit_code = parse_options(ctl, argc, argv, &run);
         if (exit_code >= 0)
                 return exit_code;
-        char **command = argv + optind;
-        exit_code = expand_arguments(&run, command, /* is_check */ true);
+        exit_code = expand_arguments(&run, argv + optind, &checked);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
+        free_arguments(checked);
 
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
         _cleanup_grant_ struct hugezero_grant *grant = NULL;
         exit_code = ctl_connect(ctl, &conn);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = ctl_acquire_get(ctl, conn, &run.acquire, &grant);
-        if (exit_code != CTL_EXIT_OK)
-                return exit_code;
-        int r = take_fds(&run, grant);
-        if (r < 0) {
-                ctl_error("taking the descriptors: %s: %s", *command, strerror(-r));
-                return CTL_EXIT_FAILED;
-        }
-        exit_code = expand_arguments(&run, command, /* is_check */ false);
-        if (exit_code != CTL_EXIT_OK)
-                return exit_code;
-        (void) execvp(*command, command);
-        ctl_error("starting: %s: %s", *command, strerror(errno));
-        return CTL_EXIT_FAILED;
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = become(&run, grant, argv + optind);
+        free(run.fds);
+        return exit_code;
 }
