@@ -92,7 +92,7 @@ static void closing_done(struct job *job, int r) {
 static bool session_drain(struct session *session) {
         uint8_t byte;
 
-        while (!session->closing || !fdpass_next_has_fds(session->fd))
+        while (!session->closing || fdpass_next_has_fds(session->fd) <= 0)
                 if (recv(session->fd, &byte, sizeof(byte), MSG_DONTWAIT) <= 0)
                         return !session->closing || fdpass_is_drained(session->fd);
         return false;
@@ -437,10 +437,11 @@ static bool session_read(struct session *session) {
         size_t n_fds;
         int r;
 
-        if (session->closing && fdpass_next_has_fds(session->fd)) {
+        r = session->closing ? fdpass_next_has_fds(session->fd) : 0;
+        if (r > 0)
                 session_breach(session, 0, -EPROTO, "descriptors are not accepted");
+        if (r > 0 || r == -EAGAIN) /* what comes from here on has not been looked at */
                 return false;
-        }
         ssize_t n_bytes = fdpass_receive(session->fd, buffer, sizeof(buffer), NULL, 0, &n_fds);
         if (n_bytes == -EAGAIN)
                 return false;

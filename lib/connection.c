@@ -167,9 +167,6 @@ static int receive_packet(struct hugezero_conn *conn) {
 
         memset(buffer, 0, WIRE_HEADER_BYTES);
         ssize_t n = fdpass_receive(conn->fd, buffer, sizeof(buffer), fds, WIRE_MAX_FDS, &n_fds);
-        /* A peer that leaves messages of ours unread makes the kernel report this once, ahead of what it said at the end. */
-        if (n == -ECONNRESET)
-                n = fdpass_receive(conn->fd, buffer, sizeof(buffer), fds, WIRE_MAX_FDS, &n_fds);
         if (n == -EAGAIN)
                 return -EAGAIN;
         if (n == -EMFILE)

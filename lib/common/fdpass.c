@@ -76,18 +76,33 @@ static size_t collect_fds(struct msghdr *msg, int *ret_fds, size_t max_fds) {
         return n_fds;
 }
 
+/*
+ * A peer that closes with packets unread makes the kernel report ECONNRESET once, ahead of what is still in the queue: its last
+ * words, with or without descriptors. So that is passed over.
+ */
+static ssize_t receive_message(int socket_fd, struct msghdr *msg, int flags) {
+        bool was_reset = false;
+
+        for (;;) {
+                ssize_t n = recvmsg(socket_fd, msg, flags | MSG_DONTWAIT);
+                if (n >= 0)
+                        return n;
+                if (errno == ECONNRESET && !was_reset)
+                        was_reset = true;
+                else if (errno != EINTR)
+                        return negative_errno();
+        }
+}
+
 static ssize_t receive(int socket_fd, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS], size_t *ret_n_fds) {
         struct iovec iov = {.iov_base = buffer, .iov_len = buffer_bytes};
         union control control;
         struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-        ssize_t n;
 
         *ret_n_fds = 0;
-        do
-                n = recvmsg(socket_fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        while (n < 0 && errno == EINTR);
+        ssize_t n = receive_message(socket_fd, &msg, MSG_CMSG_CLOEXEC);
         if (n < 0)
-                return negative_errno();
+                return n;
 
         *ret_n_fds = collect_fds(&msg, ret_fds, WIRE_MAX_FDS);
         if (msg.msg_flags & MSG_TRUNC)
@@ -145,19 +160,17 @@ static ssize_t peek(int socket_fd, int *ret_flags) {
         char byte;
         struct iovec iov = {.iov_base = &byte, .iov_len = sizeof(byte)};
         struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-        ssize_t n;
 
-        do
-                n = recvmsg(socket_fd, &msg, MSG_PEEK | MSG_DONTWAIT);
-        while (n < 0 && errno == EINTR);
+        ssize_t n = receive_message(socket_fd, &msg, MSG_PEEK);
         *ret_flags = msg.msg_flags;
         return n;
 }
 
-bool fdpass_next_has_fds(int socket_fd) {
+int fdpass_next_has_fds(int socket_fd) {
         int flags;
 
-        return peek(socket_fd, &flags) >= 0 && (flags & MSG_CTRUNC);
+        ssize_t n = peek(socket_fd, &flags);
+        return n < 0 ? (int) n : (flags & MSG_CTRUNC) != 0;
 }
 
 bool fdpass_is_drained(int socket_fd) {

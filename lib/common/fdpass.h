@@ -36,9 +36,11 @@ int fdpass_refuse_incoming(int socket_fd);
 bool fdpass_may_arrive(int socket_fd);
 /*
  * fdpass_next_has_fds - does the next packet carry descriptors?
- * Takes nothing. Where it is true, both receiving the packet and closing the socket may block for as long as the sender likes
+ * Returns 1, 0 (no, or the stream has ended), or a negative errno: -EAGAIN when there is no packet. One that comes after that
+ * has not been looked at, so ask again before receiving.
+ * Takes nothing. Where it is 1, both receiving the packet and closing the socket may block for as long as the sender likes
  * (a socket with SO_LINGER, a FUSE file): leave either to a thread that may block.
  */
-bool fdpass_next_has_fds(int socket_fd);
+int fdpass_next_has_fds(int socket_fd);
 /* Is the queue empty, also of packets without content? After shutdown(SHUT_RD) that stays so. */
 bool fdpass_is_drained(int socket_fd);

@@ -160,7 +160,11 @@ class Client(contextlib.AbstractContextManager):
 
     def receive(self):
         """The next message, whatever it is: op, request_id, body, fds. The fds are the caller's."""
-        data, control, flags, _ = self.socket.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC)
+        arguments = MAX_MESSAGE_BYTES, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+        try:
+            data, control, flags, _ = self.socket.recvmsg(*arguments)
+        except ConnectionResetError:  # comes once, ahead of the last words of a daemon that has left ours unread
+            data, control, flags, _ = self.socket.recvmsg(*arguments)
         fds = array.array("i")
         for level, kind, payload in control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -70,7 +70,7 @@ def peers(tmp_path):
     n_before = len(os.listdir("/proc/self/fd"))
     with client, peer:
         yield client, peer
-        assert len(os.listdir("/proc/self/fd")) == n_before
+        assert len(os.listdir("/proc/self/fd")) == n_before - (peer.fileno() < 0)
 
 
 def example():
@@ -191,6 +191,15 @@ def test_a_refused_connection_says_why(peers):
     peer.send(struct.pack("<HHIiHH", hz.D_REFUSED, 0, 0, errno.EUSERS, 4, 0) + b"full")
     with pytest.raises(hz.Refused, match="full"):
         client.hello()
+
+
+def test_last_words_are_read_though_the_daemon_left_ours_unread(peers):
+    client, peer = peers
+    request_id = client.send_message(hz.C_STATUS)
+    peer.send(struct.pack("<HHIiHH", hz.D_REFUSED, 0, request_id, errno.ESHUTDOWN, 4, 0) + b"stop")
+    peer.close()
+    with pytest.raises(hz.Refused, match="stop"):
+        client.wait(request_id, hz.D_STATUS)
 
 
 def test_the_end_of_the_connection_is_told(peers):

@@ -326,19 +326,57 @@ static void descriptors_are_seen_without_taking_the_packet(void **state) {
         char buffer[4];
 
         assert_true(fdpass_may_arrive(pair.receiver));
-        assert_false(fdpass_next_has_fds(pair.receiver));
         assert_int_equal(send_copies(pair.sender, "12", file, 0), 0);
         assert_int_equal(send_copies(pair.sender, "123", file, 2), 0);
         (void) put_block(&msg, CMSG_FIRSTHDR(&msg), SCM_RIGHTS, &file, sizeof(int));
         send_raw(pair.sender, "", 0, msg);
 
-        assert_false(fdpass_next_has_fds(pair.receiver));
+        assert_int_equal(fdpass_next_has_fds(pair.receiver), 0);
         assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), NULL, 0, &n_fds), 2);
-        assert_true(fdpass_next_has_fds(pair.receiver));
+        assert_int_equal(fdpass_next_has_fds(pair.receiver), 1);
         assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), fds, 2, &n_fds), 3);
         assert_int_equal(n_fds, 2);
         close_all(fds, n_fds);
-        assert_true(fdpass_next_has_fds(pair.receiver)); /* the empty packet */
+        assert_int_equal(fdpass_next_has_fds(pair.receiver), 1); /* the empty packet */
+}
+
+static void no_packet_is_not_a_packet_without_descriptors(void **state) {
+        _cleanup_pair_ struct pair pair = new_pair();
+
+        assert_int_equal(fdpass_next_has_fds(pair.receiver), -EAGAIN);
+        pair.sender = safe_close(pair.sender);
+        assert_int_equal(fdpass_next_has_fds(pair.receiver), 0);
+}
+
+/* A sender that closes with packets unread makes the kernel report ECONNRESET once, ahead of what it had sent. */
+static void last_words_of_a_peer_that_left_packets_unread(void **state) {
+        for (int look_first = 0; look_first < 2; look_first++) {
+                _cleanup_pair_ struct pair pair = new_pair();
+                _cleanup_close_ int file = new_file();
+                size_t n_fds = 0;
+                char buffer[4];
+                int fds[2];
+
+                assert_int_equal(send_copies(pair.receiver, "x", file, 0), 0);
+                assert_int_equal(send_copies(pair.sender, "12", file, 2), 0);
+                pair.sender = safe_close(pair.sender);
+                if (look_first)
+                        assert_int_equal(fdpass_next_has_fds(pair.receiver), 1);
+                assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), fds, 2, &n_fds), 2);
+                assert_int_equal(n_fds, 2);
+                close_all(fds, n_fds);
+                assert_int_equal(fdpass_receive(pair.receiver, buffer, sizeof(buffer), fds, 2, &n_fds), 0);
+        }
+}
+
+static void a_queue_with_last_words_is_not_drained(void **state) {
+        _cleanup_pair_ struct pair pair = new_pair();
+        _cleanup_close_ int file = new_file();
+
+        assert_int_equal(send_copies(pair.receiver, "x", file, 0), 0);
+        assert_int_equal(send_copies(pair.sender, "12", file, 1), 0);
+        pair.sender = safe_close(pair.sender);
+        assert_false(fdpass_is_drained(pair.receiver));
 }
 
 static void an_empty_packet_is_not_a_drained_queue(void **state) {
@@ -347,7 +385,7 @@ static void an_empty_packet_is_not_a_drained_queue(void **state) {
         char buffer[4];
 
         assert_true(fdpass_is_drained(pair.receiver));
-        send_raw(pair.sender, "", 0, (struct msghdr) {});
+        send_raw(pair.sender, "", 0, (struct msghdr){});
         assert_int_equal(send_copies(pair.sender, "12", -1, 0), 0);
         assert_false(fdpass_is_drained(pair.receiver));
         assert_int_equal(shutdown(pair.receiver, SHUT_RDWR), 0);
@@ -458,6 +496,9 @@ int main(void) {
                 test_without_fd_leak(an_empty_packet_ends_the_stream_and_leaks_nothing),
                 test_without_fd_leak(other_control_data_is_ignored),
                 test_without_fd_leak(descriptors_are_seen_without_taking_the_packet),
+                test_without_fd_leak(no_packet_is_not_a_packet_without_descriptors),
+                test_without_fd_leak(last_words_of_a_peer_that_left_packets_unread),
+                test_without_fd_leak(a_queue_with_last_words_is_not_drained),
                 test_without_fd_leak(an_empty_packet_is_not_a_drained_queue),
                 test_without_fd_leak(a_full_queue_is_eagain),
                 test_without_fd_leak(a_peer_that_is_gone_raises_no_signal),
