@@ -80,7 +80,8 @@ static void on_sigbus(int signo) {
 
 int bench_kernel_bind(struct bench *bench) {
         unsigned cpu, node;
-        if (bench->node < 0)
+        bool is_chosen = bench->node >= 0;
+        if (!is_chosen)
                 bench->node = getcpu(&cpu, &node) < 0 ? 0 : (int32_t) node;
         unsigned long nodes[PARSE_MAX_NODES / (8 * sizeof(unsigned long))] = {};
         if (bench->node >= PARSE_MAX_NODES) {
@@ -92,7 +93,9 @@ int bench_kernel_bind(struct bench *bench) {
         int r = node_cpus(bench->node, &bench->cpus);
         if (r >= 0 && sched_setaffinity(0, sizeof(bench->cpus), &bench->cpus) < 0)
                 r = negative_errno();
-        if (r >= 0 && syscall(SYS_set_mempolicy, MPOL_BIND, nodes, PARSE_MAX_NODES + 1) < 0 && errno != ENOSYS)
+        /* A container may forbid it (EPERM), a kernel without NUMA has it not; the local node is likely all the same. */
+        if (r >= 0 && syscall(SYS_set_mempolicy, MPOL_BIND, nodes, PARSE_MAX_NODES + 1) < 0 &&
+            (is_chosen || (errno != EPERM && errno != ENOSYS)))
                 r = negative_errno();
         if (r < 0) {
                 ctl_error("binding: node %" PRId32 ": %s; /sys/devices/system/node/has_memory lists the nodes", bench->node,

@@ -53,8 +53,11 @@ static bool can_open_anyway(const struct hugezero_conn *conn) {
         return geteuid() == 0 || (ctl_peer(conn, &pid, &uid) >= 0 && geteuid() == uid);
 }
 
-int ctl_acquire_get(const struct ctl *ctl, struct hugezero_conn *conn, const struct ctl_acquire *acquire,
-                    struct hugezero_grant **ret_grant) {
+int ctl_acquire_get(const struct ctl *ctl, const struct ctl_acquire *acquire, struct hugezero_grant **ret_grant) {
+        _cleanup_conn_ struct hugezero_conn *conn = NULL;
+        int exit_code = ctl_connect(ctl, &conn);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
         int r = try_once(conn, acquire, acquire->is_plain ? 0 : HUGEZERO_REOPENABLE, ret_grant);
         if (r != -EOPNOTSUPP || acquire->is_plain)
                 return r < 0 ? ctl_daemon_error(ctl, conn, "acquiring", r) : CTL_EXIT_OK;

@@ -18,9 +18,9 @@ int ctl_acquire_add(struct ctl_acquire *acquire, const char *verb, const char *s
 int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int option, const char *value); /* --wait, --fill */
 
 /*
- * ctl_acquire_get - the grant, with paths that this process and its children can open
+ * ctl_acquire_get - connect, acquire, and close the connection: the grant needs none
+ * The paths of the grant can be opened by this process and its children.
  * The daemon gives reopenable grants to members of its SocketGroup= only. Where it has no such group, root and the daemon's own
  * user can open a plain grant just as well, and get one.
  */
-int ctl_acquire_get(const struct ctl *ctl, struct hugezero_conn *conn, const struct ctl_acquire *acquire,
-                    struct hugezero_grant **ret_grant);
+int ctl_acquire_get(const struct ctl *ctl, const struct ctl_acquire *acquire, struct hugezero_grant **ret_grant);

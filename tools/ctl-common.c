@@ -81,6 +81,7 @@ int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
         case ENOENT:
         case ECONNREFUSED:
         case ECONNRESET:
+        case ETIMEDOUT:
                 ctl_error("connecting: %s: no daemon: %s; start hugezerod, or name its socket with --socket", ctl->socket_path,
                           text);
                 return CTL_EXIT_NO_DAEMON;

@@ -88,10 +88,10 @@ static json_t *holders_to_json(const struct grants *grants, const struct hugezer
         size_t n;
         const struct ctl_holder *holder = ctl_holders_find(&grants->holders, (struct ctl_file){row->dev, row->ino}, &n);
         for (; n > 0; n--, holder++)
-                (void) json_array_append_new(json, json_pack("{s:i, s:i, s:s, s:i, s:i, s:b}", "pid", (int) holder->pid, "uid",
-                                                             (int) holder->uid, "comm", holder->comm, "fds",
-                                                             (int) holder->n_fds, "mappings", (int) holder->n_maps, "daemon",
-                                                             (int) is_daemon(grants, holder)));
+                (void) json_array_append_new(
+                        json, json_pack("{s:i, s:I, s:s, s:I, s:I, s:b}", "pid", (int) holder->pid, "uid",
+                                        (json_int_t) holder->uid, "comm", holder->comm, "fds", (json_int_t) holder->n_fds,
+                                        "mappings", (json_int_t) holder->n_maps, "daemon", (int) is_daemon(grants, holder)));
         return json;
 }
 

@@ -61,11 +61,8 @@ int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]) {
         if (exit_code >= 0)
                 return exit_code;
 
-        _cleanup_conn_ struct hugezero_conn *conn = NULL;
         _cleanup_grant_ struct hugezero_grant *grant = NULL;
-        exit_code = ctl_connect(ctl, &conn);
-        if (exit_code == CTL_EXIT_OK)
-                exit_code = ctl_acquire_get(ctl, conn, &acquire, &grant);
+        exit_code = ctl_acquire_get(ctl, &acquire, &grant);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
 

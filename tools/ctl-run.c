@@ -171,11 +171,8 @@ int ctl_verb_run(struct ctl *ctl, int argc, char *argv[]) {
                 return exit_code;
         free_arguments(checked);
 
-        _cleanup_conn_ struct hugezero_conn *conn = NULL;
         _cleanup_grant_ struct hugezero_grant *grant = NULL;
-        exit_code = ctl_connect(ctl, &conn);
-        if (exit_code == CTL_EXIT_OK)
-                exit_code = ctl_acquire_get(ctl, conn, &run.acquire, &grant);
+        exit_code = ctl_acquire_get(ctl, &run.acquire, &grant);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = become(&run, grant, argv + optind);
         free(run.fds);

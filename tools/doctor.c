@@ -44,7 +44,7 @@ void doctor_done(struct doctor *doctor) {
 }
 
 __attribute__((format(printf, 2, 0))) static FILE *open_file(const struct doctor *doctor, const char *path_format,
-                                                              va_list arguments) {
+                                                             va_list arguments) {
         char path[PATH_BYTES];
         int n = snprintf(path, sizeof(path), "%s", doctor->root);
         if (n < 0 || (size_t) n >= sizeof(path))

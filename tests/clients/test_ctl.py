@@ -427,6 +427,13 @@ def test_without_a_socket_group_an_ordinary_user_is_told_what_to_do(start_daemon
 # hold
 
 
+def test_hold_keeps_memory_but_no_connection(start_daemon, start_hold):
+    daemon = start_full(start_daemon)
+    start_hold(daemon, "bytes=2M")
+    status = wait_until(lambda: (now := daemon.status())["n_clients"] == 1 and now, "only the one that asks is connected")
+    assert status["n_grants"] == 1
+
+
 def test_hold_prints_paths_that_others_open_until_a_signal_comes(start_daemon, start_hold):
     daemon = start_full(start_daemon, "2M:2M:16M")
     for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
