@@ -20,8 +20,10 @@
 #define MAX_L2_BYTES ((size_t) 4 << 20)     /* chosen: walking it cold takes 5 ms */
 #define DEFAULT_L2_BYTES ((size_t) 1 << 20) /* chosen: where neither the C library nor the CPU tell */
 #define NS_PER_MS UINT64_C(1000000)
-#define SPEED_BUDGET_NS (150 * NS_PER_MS)                                      /* half of the budget; harm takes what is left */
-#define HARM_BUDGET_NS (CLEAR_CALIBRATE_BUDGET_MS * NS_PER_MS - 5 * NS_PER_MS) /* less what clearing up takes at the end */
+#define SPEED_BUDGET_PERCENT 50 /* of the whole; harm takes what is left */
+#define HARM_BUDGET_PERCENT 98  /* less what clearing up takes at the end */
+#define MIN_BUDGET_MS 40        /* chosen: a few runs of each method, however little memory there is */
+#define LONG_RUN_BYTES ((size_t) 64 << 20) /* chosen: longer runs are for methods that have a chance */
 #define N_SPEED_ROUNDS 5                                                       /* chosen */
 #define N_FULL_ROUNDS 2 /* chosen: after so many hopeless methods are left out */
 #define N_HARM_ROUNDS 3 /* chosen */
@@ -38,7 +40,11 @@ struct probe {
         char *addr; /* what is cleared */
         size_t n_bytes;
         size_t at_bytes; /* goes round, so that no run meets lines that the one before has just left */
+        size_t covered_bytes; /* have been cleared at least once, from the start of @addr on */
         uint64_t start_ns;
+        uint64_t budget_ns; /* for all of it */
+        bool (*stop)(void *userdata);
+        void *userdata;
         char *warm;                /* the harm buffer, a ring of pointers in random order; behind @addr */
         size_t n_warm_bytes;       /* 0: harm cannot be measured */
         uint64_t warm_ns, cold_ns; /* one walk */
@@ -62,13 +68,14 @@ static uint64_t used_ns(void) {
         return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Whether @n_bytes at @gb_per_s (0: not known) end before @budget_ns have passed since the start. */
-static bool fits(const struct probe *probe, uint64_t budget_ns, size_t n_bytes, double gb_per_s) {
-        double needed_ns = gb_per_s > 0 ? (double) n_bytes / gb_per_s : 0;
+/* Whether @n_bytes at @gb_per_s (0: not known) and @more_ns end before this share of the budget has passed. */
+static bool fits(const struct probe *probe, unsigned budget_percent, uint64_t more_ns, size_t n_bytes, double gb_per_s) {
+        double needed_ns = (double) more_ns + (gb_per_s > 0 ? (double) n_bytes / gb_per_s : 0);
+        double budget_ns = (double) probe->budget_ns * budget_percent / 100;
 
         needed_ns += needed_ns / 4; /* chosen: a quarter of its time is what a run varies by */
 
-        return (double) (now_ns() - probe->start_ns) + needed_ns < (double) budget_ns;
+        return (double) (now_ns() - probe->start_ns) + needed_ns < budget_ns;
 }
 
 /* Clears @n_bytes (at least one slice) slice by slice, going round in the memory. */
@@ -78,6 +85,8 @@ static int clear_round(struct probe *probe, const struct clear_method *method, s
         uint64_t start_ns = used_ns();
         int r;
 
+        if (probe->stop && probe->stop(probe->userdata))
+                return -ECANCELED;
         if (slice_bytes > probe->n_bytes)
                 slice_bytes = probe->n_bytes;
         do {
@@ -87,6 +96,8 @@ static int clear_round(struct probe *probe, const struct clear_method *method, s
                 if (r < 0)
                         return r;
                 probe->at_bytes += slice_bytes;
+                if (probe->at_bytes > probe->covered_bytes)
+                        probe->covered_bytes = probe->at_bytes;
                 done_bytes += slice_bytes;
         } while (done_bytes + slice_bytes <= n_bytes);
         /* Scaled to what was asked for: a slice does not always divide it. */
@@ -125,7 +136,9 @@ static int measure_speed_of(struct probe *probe, size_t i, size_t slice, unsigne
 
         if (round >= N_FULL_ROUNDS && figures->gb_per_s < HOPELESS * best_gb_per_s(calibration, slice))
                 return 0;
-        if (!fits(probe, SPEED_BUDGET_NS, n_bytes, estimate))
+        if (n_bytes > LONG_RUN_BYTES && slice > 0 && estimate < HOPELESS * best_gb_per_s(calibration, slice - 1))
+                return 0;
+        if (!fits(probe, SPEED_BUDGET_PERCENT, 0, n_bytes, estimate))
                 return 0;
         r = clear_round(probe, calibration->methods[i], slice_bytes, n_bytes, &took_ns);
         if (r < 0)
@@ -232,7 +245,7 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         uint64_t took_ns;
         int r;
 
-        if (!fits(probe, HARM_BUDGET_NS - 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
+        if (!fits(probe, HARM_BUDGET_PERCENT, 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
                 return 0;
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
@@ -287,10 +300,33 @@ static void add_methods(struct clear_calibration *calibration) {
         }
 }
 
-int clear_calibrate(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices,
-                    struct clear_calibration *ret_calibration) {
+/* A calibration of less memory takes less time: its runs are shorter, and say less. */
+static uint64_t budget_ns(size_t n_bytes) {
+        uint64_t budget_ms = CLEAR_CALIBRATE_BUDGET_MS * (uint64_t) n_bytes / CLEAR_CALIBRATE_BYTES;
+
+        return (budget_ms > MIN_BUDGET_MS ? budget_ms : MIN_BUDGET_MS) * NS_PER_MS;
+}
+
+/* Leaves no traces behind, however far it came; when it came to the end, nothing but zeroes. */
+static int measure(struct probe *probe) {
+        size_t page_bytes = clear_base_page_bytes();
+        int r = measure_speed(probe), q = 0;
+
+        if (r >= 0)
+                r = measure_harm(probe);
+        if (probe->n_warm_bytes > 0)
+                q = clear_pages(clear_method_cached(), probe->warm, probe->n_warm_bytes / page_bytes);
+        if (q >= 0 && r >= 0 && probe->covered_bytes < probe->n_bytes)
+                q = clear_pages(clear_method_cached(), probe->addr + probe->covered_bytes,
+                                (probe->n_bytes - probe->covered_bytes) / page_bytes);
+        return q < 0 ? q : r;
+}
+
+int clear_calibrate_until(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices, bool (*stop)(void *userdata),
+                          void *userdata, struct clear_calibration *ret_calibration) {
         struct clear_calibration calibration = {.n_slices = n_slices};
-        struct probe probe = {.calibration = &calibration, .addr = addr, .start_ns = now_ns()};
+        struct probe probe = {
+                .calibration = &calibration, .addr = addr, .start_ns = now_ns(), .stop = stop, .userdata = userdata};
         size_t page_bytes = clear_base_page_bytes();
         int r;
 
@@ -302,20 +338,18 @@ int clear_calibrate(void *addr, size_t n_bytes, const size_t *slice_bytes, size_
                 calibration.slice_bytes[i] = slice_bytes[i];
         }
         probe.n_bytes = n_bytes < CLEAR_CALIBRATE_BYTES ? n_bytes / page_bytes * page_bytes : CLEAR_CALIBRATE_BYTES;
+        probe.budget_ns = budget_ns(probe.n_bytes);
         add_methods(&calibration);
-        r = measure_speed(&probe);
+        r = measure(&probe);
         if (r < 0)
                 return r;
-        r = measure_harm(&probe);
-        if (r < 0)
-                return r;
-        if (probe.n_warm_bytes > 0) {
-                r = clear_pages(clear_method_cached(), probe.warm, probe.n_warm_bytes / page_bytes);
-                if (r < 0)
-                        return r;
-        }
         clear_calibration_choose(&calibration);
         calibration.took_ms = (unsigned) ((now_ns() - probe.start_ns) / NS_PER_MS);
         *ret_calibration = calibration;
         return 0;
+}
+
+int clear_calibrate(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices,
+                    struct clear_calibration *ret_calibration) {
+        return clear_calibrate_until(addr, n_bytes, slice_bytes, n_slices, /* stop= */ NULL, NULL, ret_calibration);
 }

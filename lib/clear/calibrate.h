@@ -5,14 +5,16 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "clear.h"
 
-#define CLEAR_CALIBRATE_BUDGET_MS 300              /* chosen: what a start may cost */
+#define CLEAR_CALIBRATE_BUDGET_MS 300              /* chosen: what a start may cost; less for less memory */
 #define CLEAR_CALIBRATE_BYTES ((size_t) 128 << 20) /* memory worth giving; more is not used */
 #define CLEAR_CALIBRATE_NEAR_PERCENT 10            /* chosen: this much slower than the fastest is still a candidate */
 #define CLEAR_CALIBRATE_HARM_POINTS 30             /* chosen: survival differs by so much or it does not decide */
+#define CLEAR_CALIBRATE_NOISE_PERCENT 3            /* chosen: two runs of the same method differ by so much */
 #define CLEAR_CALIBRATE_MAX_SLICES 4
 #define CLEAR_CALIBRATE_MAX_METHODS 16
 #define CLEAR_CALIBRATE_REASON_BYTES 512
@@ -48,12 +50,19 @@ struct clear_calibration {
  */
 int clear_calibrate(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices,
                     struct clear_calibration *ret_calibration);
+/* The same; ends with -ECANCELED soon after @stop(userdata), asked before each run of a few ms, has said true. What was zero is. */
+int clear_calibrate_until(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices, bool (*stop)(void *userdata),
+                          void *userdata, struct clear_calibration *ret_calibration);
 
 /*
  * Sets chosen[] and reason from figures[]: the fastest; but of those within CLEAR_CALIBRATE_NEAR_PERCENT the least harmful,
- * where it keeps CLEAR_CALIBRATE_HARM_POINTS more of the cache than the fastest. memset() where nothing was measured.
+ * where it keeps CLEAR_CALIBRATE_HARM_POINTS more of the cache than the fastest. Never one that is slower than memset(), and
+ * memset() where it is as fast as the fastest but for CLEAR_CALIBRATE_NOISE_PERCENT, or where nothing was measured.
  */
 void clear_calibration_choose(struct clear_calibration *calibration);
 
-/* What to use for a slice of @n_bytes: the choice for the largest measured size that is not larger, else for the smallest. */
+/*
+ * What to use for a slice of @n_bytes: the choice for the largest measured size that is not larger. For less than was measured
+ * memset(): what is good for large slices may be bad for small ones.
+ */
 const struct clear_method *clear_calibration_method(const struct clear_calibration *calibration, size_t n_bytes);

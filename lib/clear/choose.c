@@ -7,9 +7,20 @@
 #include "calibrate.h"
 #include "parse.h"
 
+/* GB/s of memset(), which no choice may fall below; 0 where it was not measured. */
+static double floor_gb_per_s(const struct clear_calibration *calibration, size_t slice, size_t *ret_i) {
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                if (calibration->methods[i] == clear_method_cached() && calibration->figures[i][slice].gb_per_s > 0) {
+                        *ret_i = i;
+                        return calibration->figures[i][slice].gb_per_s;
+                }
+        return 0;
+}
+
 /* Index of the fastest method, or n_methods where none was measured. */
 static size_t fastest(const struct clear_calibration *calibration, size_t slice) {
-        size_t best = calibration->n_methods;
+        size_t best = calibration->n_methods, cached = 0;
+        double cached_gb_per_s = floor_gb_per_s(calibration, slice, &cached);
 
         for (size_t i = 0; i < calibration->n_methods; i++) {
                 if (calibration->figures[i][slice].gb_per_s <= 0)
@@ -18,13 +29,18 @@ static size_t fastest(const struct clear_calibration *calibration, size_t slice)
                     calibration->figures[i][slice].gb_per_s > calibration->figures[best][slice].gb_per_s)
                         best = i;
         }
+        /* A lead that the next run may turn into a lag is none. */
+        if (cached_gb_per_s > 0 && cached_gb_per_s * 100 >= calibration->figures[best][slice].gb_per_s *
+                                                                   (100 - CLEAR_CALIBRATE_NOISE_PERCENT))
+                return cached;
         return best;
 }
 
 /* Index of the method that replaces @best for doing so much less harm; @best itself where there is none. */
 static size_t least_harmful(const struct clear_calibration *calibration, size_t slice, size_t best) {
         const struct clear_figures *fast = &calibration->figures[best][slice];
-        size_t found = best;
+        size_t found = best, cached;
+        double cached_gb_per_s = floor_gb_per_s(calibration, slice, &cached);
         int needed_percent;
 
         if (fast->survival_percent == CLEAR_NOT_MEASURED)
@@ -34,7 +50,7 @@ static size_t least_harmful(const struct clear_calibration *calibration, size_t 
                 const struct clear_figures *figures = &calibration->figures[i][slice];
 
                 if (figures->gb_per_s * 100 < fast->gb_per_s * (100 - CLEAR_CALIBRATE_NEAR_PERCENT) ||
-                    figures->survival_percent < needed_percent)
+                    figures->gb_per_s < cached_gb_per_s || figures->survival_percent < needed_percent)
                         continue;
                 found = i;
                 needed_percent = figures->survival_percent + 1;
@@ -87,6 +103,8 @@ void clear_calibration_choose(struct clear_calibration *calibration) {
 const struct clear_method *clear_calibration_method(const struct clear_calibration *calibration, size_t n_bytes) {
         size_t slice = 0;
 
+        if (n_bytes < calibration->slice_bytes[0])
+                return clear_method_cached();
         while (slice + 1 < calibration->n_slices && calibration->slice_bytes[slice + 1] <= n_bytes)
                 slice++;
         return calibration->chosen[slice];

@@ -62,26 +62,32 @@ int clear_pages(const struct clear_method *method, void *addr, size_t n_base_pag
         return r;
 }
 
-void clear_slices_init(struct clear_slices *slices, const struct clear_method *method, void *addr, size_t n_base_pages,
-                       size_t touch_page, size_t batch_base_pages) {
-        size_t page_bytes = clear_base_page_bytes(), start = 0, end = 0;
-        char *base = addr;
+void clear_slices_change(struct clear_slices *slices, const struct clear_method *method, size_t batch_base_pages) {
+        size_t page_bytes = clear_base_page_bytes();
 
         if (batch_base_pages == 0)
                 batch_base_pages = CLEAR_BATCH_BYTES / page_bytes;
         if (!method->fast_multi_page)
                 batch_base_pages = min_pages(batch_base_pages, CLEAR_LOOK_UP_BYTES / page_bytes);
+        slices->method = method;
+        slices->slice_base_pages = batch_base_pages;
+}
+
+void clear_slices_init(struct clear_slices *slices, const struct clear_method *method, void *addr, size_t n_base_pages,
+                       size_t touch_page, size_t batch_base_pages) {
+        size_t page_bytes = clear_base_page_bytes(), start = 0, end = 0;
+        char *base = addr;
+
         if (touch_page < n_base_pages) { /* a hint outside of the extent is none */
                 start = touch_page - min_pages(touch_page, CLEAR_RADIUS_PAGES);
                 end = touch_page + min_pages(n_base_pages - touch_page, CLEAR_RADIUS_PAGES + 1);
         }
         *slices = (struct clear_slices){
-                .method = method,
-                .slice_base_pages = batch_base_pages,
                 .ranges[RIGHT] = {base + end * page_bytes, n_base_pages - end},
                 .ranges[LEFT] = {base, start},
                 .ranges[NEIGHBOURHOOD] = {base + start * page_bytes, end - start},
         };
+        clear_slices_change(slices, method, batch_base_pages);
 }
 
 /* The next range that is not yet zero. */

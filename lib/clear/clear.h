@@ -94,3 +94,15 @@ void clear_slices_init(struct clear_slices *slices, const struct clear_method *m
                        size_t touch_page, size_t batch_base_pages);
 /* Clears the next slice. 1: there is more; 0: all is zero; negative: as clear_pages(), do not go on. */
 int clear_next_slice(struct clear_slices *slices);
+/*
+ * From here on larger or smaller slices, by another method: somebody has begun to wait for the extent, and it may as well be
+ * cleared as one unit. @batch_base_pages as for clear_slices_init().
+ */
+void clear_slices_change(struct clear_slices *slices, const struct clear_method *method, size_t batch_base_pages);
+
+/*
+ * Looks for a byte that is not zero. 0: all are. 1: *ret_offset_bytes is where the first other one is. Negative: as
+ * clear_pages(), for memory that cannot be read.
+ * @addr: aligned to the base page, like @n_bytes
+ */
+int clear_verify(void *addr, size_t n_bytes, size_t *ret_offset_bytes);

@@ -89,7 +89,7 @@ static void print_table(void) {
 }
 
 int main(void) {
-        static const size_t slice_bytes[] = {(size_t) 2 << 20, CLEAR_BATCH_BYTES};
+        static const size_t slice_bytes[] = {(size_t) 2 << 20, CLEAR_BATCH_BYTES, CLEAR_CALIBRATE_BYTES};
         struct clear_calibration calibration;
         char *memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE | MAP_HUGETLB | 21 << MAP_HUGE_SHIFT, -1, 0);
@@ -100,7 +100,7 @@ int main(void) {
         }
         measure_all(memory);
         print_table();
-        if (clear_calibrate(memory, MEMORY_BYTES, slice_bytes, 2, &calibration) < 0)
+        if (clear_calibrate(memory, MEMORY_BYTES, slice_bytes, 3, &calibration) < 0)
                 return EXIT_FAILURE;
         printf("calibration, %u ms: %s\n", calibration.took_ms, calibration.reason);
         return EXIT_SUCCESS;

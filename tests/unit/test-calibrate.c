@@ -3,6 +3,7 @@
 #include "testing.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -14,12 +15,13 @@
 /* Three methods that exist everywhere or need not be run: only their names matter to the rule. */
 static const struct clear_method methods[] = {{.name = "alpha"}, {.name = "beta"}, {.name = "gamma"}};
 
-static void rule(const char *expected, struct clear_figures alpha, struct clear_figures beta, struct clear_figures gamma) {
+static void rule_for(const struct clear_method *third, const char *expected, struct clear_figures alpha,
+                     struct clear_figures beta, struct clear_figures gamma) {
         struct clear_calibration calibration = {
                 .n_slices = 1,
                 .n_methods = 3,
                 .slice_bytes = {2 * MIB},
-                .methods = {&methods[0], &methods[1], &methods[2]},
+                .methods = {&methods[0], &methods[1], third},
                 .figures = {{alpha}, {beta}, {gamma}},
                 .reason = "what was here before",
         };
@@ -30,6 +32,10 @@ static void rule(const char *expected, struct clear_figures alpha, struct clear_
         assert_non_null(strstr(calibration.reason, expected));
         assert_ptr_equal(strstr(calibration.reason, "2 MiB: "), calibration.reason);
         assert_null(strchr(calibration.reason, '\n'));
+}
+
+static void rule(const char *expected, struct clear_figures alpha, struct clear_figures beta, struct clear_figures gamma) {
+        rule_for(&methods[2], expected, alpha, beta, gamma);
 }
 
 #define FIGURES(gb_per_s, survival) ((struct clear_figures){gb_per_s, survival})
@@ -47,6 +53,23 @@ static void the_fastest_wins_unless_one_that_is_near_does_much_less_harm(void **
         rule("alpha", FIGURES(19, 90), FIGURES(20, 5), FIGURES(18.5, 90));
         /* the fastest is the harmless one already */
         rule("beta", FIGURES(19, 70), FIGURES(20, 98), FIGURES(19, 100));
+}
+
+static void rule_with_memset(const char *expected, struct clear_figures alpha, struct clear_figures beta,
+                             struct clear_figures cached) {
+        rule_for(clear_method_cached(), expected, alpha, beta, cached);
+}
+
+static void nothing_below_memset_is_chosen(void **state) {
+        rule_with_memset("memset", FIGURES(19, 98), FIGURES(18, 98), FIGURES(20, 5)); /* near, less harm, but slower */
+        rule_with_memset("alpha", FIGURES(20, 98), FIGURES(18, 98), FIGURES(20, 5));
+        rule_with_memset("alpha", FIGURES(19, 40), FIGURES(20, 5), FIGURES(19, 8));
+        rule_with_memset("beta", FIGURES(18.9, 40), FIGURES(20, 5), FIGURES(19, 8));
+        /* a lead of 3 % is none, one of 4 % is */
+        rule_with_memset("memset", FIGURES(1, 0), FIGURES(20, 5), FIGURES(19.45, 8));
+        rule_with_memset("beta", FIGURES(1, 0), FIGURES(20, 5), FIGURES(19.2, 8));
+        rule_with_memset("beta", FIGURES(19.5, 5), FIGURES(20, 60), FIGURES(19.45, 8)); /* but harm still decides */
+        rule_with_memset("beta", FIGURES(1, 0), FIGURES(20, 5), FIGURES(NONE, NONE));
 }
 
 static void what_was_not_measured_decides_nothing(void **state) {
@@ -71,7 +94,8 @@ static void the_reason_names_both_sides_of_the_decision(void **state) {
                 calibration.reason,
                 "2 MiB: beta 19.0 GB/s keeping 98 % of a warm cache, less harm than the fastest, alpha 20.0 GB/s keeping 5 % "
                 "of a warm cache; 32 MiB: alpha 20.0 GB/s, fastest");
-        assert_ptr_equal(clear_calibration_method(&calibration, 4096), &methods[1]);
+        assert_ptr_equal(clear_calibration_method(&calibration, 2 * MIB - 1), clear_method_cached());
+        assert_ptr_equal(clear_calibration_method(&calibration, 2 * MIB), &methods[1]);
         assert_ptr_equal(clear_calibration_method(&calibration, 32 * MIB - 1), &methods[1]);
         assert_ptr_equal(clear_calibration_method(&calibration, 32 * MIB), &methods[0]);
         assert_ptr_equal(clear_calibration_method(&calibration, 1024 * MIB), &methods[0]);
@@ -142,6 +166,35 @@ static void a_calibration_measures_chooses_and_leaves_zeroes(void **state) {
         munmap(memory, n_bytes);
 }
 
+static bool after_some_time(void *userdata) {
+        unsigned *n_left = userdata;
+
+        return *n_left == 0 || --*n_left == 0;
+}
+
+static void a_calibration_can_be_called_off_at_any_time(void **state) {
+        static const size_t slice_bytes[] = {MIB};
+        size_t n_bytes = 4 * MIB;
+        char *memory = map_dirty(n_bytes);
+        struct clear_calibration calibration = {.took_ms = 4711};
+        unsigned n_runs = 1, n_asked;
+        int r;
+
+        do {
+                unsigned n_left = n_runs;
+
+                memset(memory, 0, n_bytes); /* as the kernel hands it out */
+                r = clear_calibrate_until(memory, n_bytes, slice_bytes, 1, after_some_time, &n_left, &calibration);
+                n_asked = n_runs - n_left;
+                assert_true(memory[0] == 0 && memcmp(memory, memory + 1, n_bytes - 1) == 0);
+                assert_true(r == -ECANCELED || (r == 0 && (n_runs > 1 || n_asked == 0))); /* a busy machine: no time for a run */
+                assert_true(r == 0 || (n_asked == n_runs && calibration.took_ms == 4711));
+                n_runs += 7;
+        } while (r == -ECANCELED);
+        assert_sane(&calibration, 1);
+        munmap(memory, n_bytes);
+}
+
 static void little_memory_will_do(void **state) {
         static const size_t slice_bytes[] = {2 * MIB};
         size_t n_bytes = clear_base_page_bytes();
@@ -173,10 +226,12 @@ static void sizes_that_make_no_sense_are_refused(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_fastest_wins_unless_one_that_is_near_does_much_less_harm),
+                cmocka_unit_test(nothing_below_memset_is_chosen),
                 cmocka_unit_test(what_was_not_measured_decides_nothing),
                 cmocka_unit_test(the_reason_names_both_sides_of_the_decision),
                 cmocka_unit_test(a_long_reason_is_cut_not_overrun),
                 cmocka_unit_test(a_calibration_measures_chooses_and_leaves_zeroes),
+                cmocka_unit_test(a_calibration_can_be_called_off_at_any_time),
                 cmocka_unit_test(little_memory_will_do),
                 cmocka_unit_test(sizes_that_make_no_sense_are_refused),
         };

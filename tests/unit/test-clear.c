@@ -313,6 +313,43 @@ static void slices_are_batches_and_slow_methods_stop_more_often(void **state) {
         munmap(memory, n_bytes + page_bytes);
 }
 
+static void an_extent_that_somebody_begins_to_wait_for_becomes_one_unit(void **state) {
+        struct arena arena = arena_new(14);
+        struct clear_slices slices;
+
+        n_calls = 0;
+        clear_slices_init(&slices, &slow_recorder, arena.memory, 13, 0, 2);
+        assert_int_equal(clear_next_slice(&slices), 1);
+        assert_int_equal(n_calls, 2); /* page by page */
+        clear_slices_change(&slices, &recorder, 1000);
+        assert_int_equal(clear_next_slice(&slices), 1);
+        assert_call(2, arena.memory + 5 * page_bytes, 8 * page_bytes);
+        assert_int_equal(clear_next_slice(&slices), 0); /* the neighbourhood, not by this method */
+        assert_int_equal(n_calls, 3);
+        arena_check(&arena, "changed on the way", 0, 13);
+        arena_free(&arena);
+}
+
+static void a_byte_that_is_not_zero_is_found(void **state) {
+        struct arena arena = arena_new(5);
+        size_t n_bytes = 4 * page_bytes, offset_bytes = 4711;
+
+        memset(arena.memory, 0, n_bytes);
+        assert_int_equal(clear_verify(arena.memory, 0, &offset_bytes), 0);
+        assert_int_equal(clear_verify(arena.memory, n_bytes, &offset_bytes), 0);
+        assert_int_equal(offset_bytes, 4711);
+        for (size_t at = 0; at < n_bytes; at += at < 300 || at > n_bytes - 300 ? 1 : 61) {
+                arena.memory[at] = 1;
+                arena.memory[n_bytes - 1] = 1; /* the first one is reported */
+                assert_int_equal(clear_verify(arena.memory, n_bytes, &offset_bytes), 1);
+                assert_int_equal(offset_bytes, at);
+                arena.memory[at] = arena.memory[n_bytes - 1] = 0;
+        }
+        assert_int_equal(clear_verify(arena.memory + page_bytes, 4 * page_bytes, &offset_bytes), 1); /* random behind the end */
+        assert_int_equal(offset_bytes, 3 * page_bytes);
+        arena_free(&arena);
+}
+
 /* What a memory failure would send to this thread: the machine has no memory to spare for a real one. */
 static int bus_code;
 
@@ -328,6 +365,7 @@ static const struct clear_method failing = {
 static void a_missing_page_is_an_error_code(void **state) {
         int fd = memfd_create("test-clear", MFD_CLOEXEC);
         const struct clear_method *method;
+        size_t offset_bytes;
         char *memory;
 
         if (!HAVE_SIGBUS) {
@@ -352,6 +390,9 @@ static void a_missing_page_is_an_error_code(void **state) {
                         assert_int_equal(clear_pages(method, memory, 8), -EFAULT);
                         assert_int_equal(clear_pages(method, memory, 3), 0);
                 }
+        assert_int_equal(clear_verify(memory, 3 * page_bytes, &offset_bytes), 0);
+        assert_int_equal(clear_verify(memory, 8 * page_bytes, &offset_bytes), -EFAULT);
+        assert_int_equal(clear_verify(memory, 3 * page_bytes, &offset_bytes), 0);
         munmap(memory, 8 * page_bytes);
         close(fd);
 }
@@ -504,6 +545,8 @@ int main(void) {
                 cmocka_unit_test(the_first_touch_is_cleared_last),
                 cmocka_unit_test(an_extent_that_nobody_waits_for_is_one_unit),
                 cmocka_unit_test(slices_are_batches_and_slow_methods_stop_more_often),
+                cmocka_unit_test(an_extent_that_somebody_begins_to_wait_for_becomes_one_unit),
+                cmocka_unit_test(a_byte_that_is_not_zero_is_found),
                 test_without_fd_leak(a_missing_page_is_an_error_code),
                 cmocka_unit_test(failed_memory_is_an_error_code_of_its_own),
                 cmocka_unit_test(any_other_sigbus_kills_as_before),
