@@ -72,6 +72,9 @@ struct broker {
         struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer;
         unsigned retry_s;
         bool stopping;                   /* workers are gone; callbacks only let go */
+        /* The manager's: reads the configuration and applies it. */
+        int (*reload)(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
+        void *reload_userdata;
         uint64_t started_ms;
         uint64_t n_granted_total, n_refused_total, granted_bytes_total, scrubbed_bytes_total, n_doubts;
         struct log_limit doubt_limit, job_limit;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "broker-internal.h"
 #include "clock.h"
@@ -558,6 +559,14 @@ void broker_cancel(struct broker *broker, struct request *request) {
         request->plan = NULL;
         if (!broker->stopping)
                 broker_kick(broker);
+}
+
+bool broker_is_administrator(const struct identity *identity) {
+        return identity->uid == 0 || identity->uid == geteuid();
+}
+
+int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
+        return broker->reload(broker->reload_userdata, ret_text);
 }
 
 /* Figures */

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -52,6 +53,10 @@ void broker_grant_abandon(struct broker *broker, struct grant *grant);
 int broker_mapped(struct broker *broker, const struct identity *identity, uint64_t grant_id);
 /* Asks now who holds it; proves nothing by itself. -ENOENT: no such grant of yours, or that extent is gone already. -EINVAL: no such position. */
 int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent);
+
+bool broker_is_administrator(const struct identity *identity);
+/* Reads the configuration again. 0, or a negative errno with the reason; nothing is changed then. */
+int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
 
 /* n_clients and n_fds_in_flight are the server's to add. */
 void broker_fill_status(const struct broker *broker, struct wire_d_status *ret_status);

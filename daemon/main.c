@@ -111,7 +111,7 @@ static void raise_file_limit(void) {
         }
 }
 
-static int run(const struct topology *topology, const struct config *config) {
+static int run(const struct topology *topology, const struct config_args *args, struct config *config) {
         static struct inherited inherited; /* 16 KiB */
         struct manager *manager;
         int r;
@@ -120,7 +120,7 @@ static int run(const struct topology *topology, const struct config *config) {
         protect_memory();
         r = inherited_take(&inherited);
         if (r >= 0)
-                r = manager_new(topology, config, &inherited, &manager);
+                r = manager_new(topology, args, config, &inherited, &manager);
         inherited_done(&inherited);
         if (r < 0)
                 return r;
@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
                 printf("The configuration is valid.\n");
         else {
                 log_open(config->log_level);
-                r = run(topology, config);
+                r = run(topology, &args, config);
         }
         free(config);
         topology_free(topology);

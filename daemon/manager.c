@@ -5,7 +5,9 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <systemd/sd-daemon.h>
 
 #include "broker-internal.h"
@@ -17,6 +19,7 @@
 #include "parse.h"
 #include "quota.h"
 #include "reclaim.h"
+#include "reload.h"
 #include "server.h"
 #include "stock.h"
 #include "topology.h"
@@ -24,9 +27,11 @@
 #include "worker.h"
 
 struct manager {
-        const struct config *config;
+        const struct topology *topology;
+        const struct config_args *args;
+        struct config *config;
         struct event_base *base;
-        struct event *on_sigterm, *on_sigint;
+        struct event *on_sigterm, *on_sigint, *on_sighup;
         struct worker_pool *closer;
         struct quota *quota;
         struct reclaim *reclaim;
@@ -51,13 +56,46 @@ static void on_stop_signal(int fd, short what, void *userdata) {
         (void) event_base_loopbreak(manager->base);
 }
 
+static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
+        struct manager *manager = userdata;
+        _cleanup_free_ struct config *fresh = malloc(sizeof(*fresh));
+        char error[CONFIG_TEXT_BYTES] = "out of memory";
+        int r = fresh ? config_load(manager->args, manager->topology, fresh, error) : -ENOMEM;
+
+        if (r >= 0) {
+                r = reload_apply(manager->broker, manager->config, fresh);
+                (void) snprintf(error, sizeof(error), "%s", r == -ENOSPC ? "too many pools: some that were removed are still held by clients" :
+                                                                           "out of memory");
+        }
+        if (r >= 0) {
+                log_info("the configuration was read again");
+                return 0;
+        }
+        log_error("reloading failed, nothing was changed: %s", error);
+        (void) snprintf(ret_text, WIRE_MAX_TEXT_BYTES + 1, "%.*s", WIRE_MAX_TEXT_BYTES, error);
+        return r;
+}
+
+static void on_reload_signal(int fd, short what, void *userdata) {
+        char text[WIRE_MAX_TEXT_BYTES + 1];
+        struct timespec now;
+
+        /* systemd 253 and later wait for this pair of Type=notify-reload; others ignore it. */
+        (void) clock_gettime(CLOCK_MONOTONIC, &now);
+        (void) sd_notifyf(/* unset_environment= */ 0, "RELOADING=1\nMONOTONIC_USEC=%lld",
+                          (long long) now.tv_sec * 1000000 + now.tv_nsec / 1000);
+        (void) reload(userdata, text);
+        (void) sd_notify(/* unset_environment= */ 0, "READY=1");
+}
+
 static int handle_signals(struct manager *manager) {
         /* SIGIO: a holder of a lease on memory we open could send it. SIGPIPE: a client's hang-up is an errno here. */
         (void) signal(SIGIO, SIG_IGN);
         (void) signal(SIGPIPE, SIG_IGN);
         manager->on_sigterm = evsignal_new(manager->base, SIGTERM, on_stop_signal, manager);
         manager->on_sigint = evsignal_new(manager->base, SIGINT, on_stop_signal, manager);
-        if (!manager->on_sigterm || !manager->on_sigint || evsignal_add(manager->on_sigterm, NULL) < 0 ||
+        manager->on_sighup = evsignal_new(manager->base, SIGHUP, on_reload_signal, manager);
+        if (!manager->on_sighup || evsignal_add(manager->on_sighup, NULL) < 0 || !manager->on_sigterm || !manager->on_sigint || evsignal_add(manager->on_sigterm, NULL) < 0 ||
             evsignal_add(manager->on_sigint, NULL) < 0)
                 return -ENOMEM;
         return 0;
@@ -118,17 +156,21 @@ static int build(struct manager *manager, const struct topology *topology, struc
         if (r < 0)
                 return r;
         manager->n_adopted = warm_adopt(manager->broker, inherited, has_events);
+        manager->broker->reload = reload;
+        manager->broker->reload_userdata = manager;
         *ret_what = "listening";
         return server_new(manager->base, manager->config, take_fd(&inherited->listen_fd), manager->broker, manager->quota, manager->closer,
                           &manager->server);
 }
 
-int manager_new(const struct topology *topology, const struct config *config, struct inherited *inherited, struct manager **ret_manager) {
+int manager_new(const struct topology *topology, const struct config_args *args, struct config *config, struct inherited *inherited, struct manager **ret_manager) {
         struct manager *manager = calloc(1, sizeof(*manager));
         const char *what = "";
         int r = -ENOMEM;
 
         if (manager) {
+                manager->topology = topology;
+                manager->args = args;
                 manager->config = config;
                 r = build(manager, topology, inherited, &what);
         }
@@ -168,6 +210,8 @@ struct manager *manager_free(struct manager *manager) {
         quota_free(manager->quota);
         if (manager->on_sigterm)
                 event_free(manager->on_sigterm);
+        if (manager->on_sighup)
+                event_free(manager->on_sighup);
         if (manager->on_sigint)
                 event_free(manager->on_sigint);
         if (manager->base)

@@ -113,20 +113,6 @@ static struct extent *find_growable(const struct finder *finder) {
         return best;
 }
 
-static struct extent *find_smallest_ready(const struct finder *finder) {
-        struct extent *extent, *best = NULL;
-        struct shelf *shelf;
-
-        TAILQ_FOREACH(shelf, &finder->np->shelves, link)
-                TAILQ_FOREACH(extent, &shelf->extents, link) {
-                        if (!best || extent->bytes < best->bytes)
-                                best = extent;
-                        if (finder->np->pool->extent_bytes != 0)
-                                break; /* all are equal */
-                }
-        return best;
-}
-
 /* Claims ready extents for dropping until the kernel would have @bytes; the pieces are claimed already and not among them. */
 static int make_room(struct finder *finder, uint64_t bytes) {
         uint64_t room_bytes = finder->terms->may_fill ? finder->terms->fillable_bytes : 0;
@@ -134,7 +120,7 @@ static int make_room(struct finder *finder, uint64_t bytes) {
         int r;
 
         while (room_bytes < bytes) {
-                extent = find_smallest_ready(finder);
+                extent = pool_find_expendable(finder->np);
                 if (!extent)
                         return PLAN_NO;
                 r = take_drop(finder, extent);

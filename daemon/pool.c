@@ -50,6 +50,49 @@ static uint64_t low_bytes_of(const struct config_pool *config, uint64_t target_b
         return target_bytes / 100000 * config->low_millipercent;
 }
 
+int pool_add_node(struct pool *pool, int node) {
+        struct node_pool *np = &pool->nodes[pool->n_nodes];
+        struct shelf *shelf;
+
+        if (pool->n_nodes == CONFIG_MAX_NODES)
+                return -ENOSPC;
+        *np = (struct node_pool) {.pool = pool, .node = node};
+        for (int state = 0; state < _EXTENT_STATE_MAX; state++)
+                TAILQ_INIT(&np->extents[state]);
+        TAILQ_INIT(&np->shelves);
+        pool->n_nodes++;
+        return shelf_get(np, /* service= */ NULL, &shelf);
+}
+
+void pool_set_target(struct node_pool *np, uint64_t target_bytes, const struct config_pool *config) {
+        if (config)
+                np->low_bytes = low_bytes_of(config, target_bytes);
+        else if (np->target_bytes > 0)
+                np->low_bytes = (uint64_t) ((double) np->low_bytes / (double) np->target_bytes * (double) target_bytes);
+        np->target_bytes = target_bytes;
+        np->shortfall_bytes = 0;
+}
+
+uint64_t pool_excess_bytes(const struct node_pool *np) {
+        uint64_t kept_bytes = pool_used_bytes(np) - np->bytes[EXTENT_RENEWING] - np->bytes[EXTENT_DROPPING];
+
+        return kept_bytes > np->target_bytes ? kept_bytes - np->target_bytes : 0;
+}
+
+struct extent *pool_find_expendable(const struct node_pool *np) {
+        struct extent *extent, *smallest = NULL;
+        struct shelf *shelf;
+
+        TAILQ_FOREACH(shelf, &np->shelves, link)
+                TAILQ_FOREACH(extent, &shelf->extents, link) {
+                        if (!smallest || extent->bytes < smallest->bytes)
+                                smallest = extent;
+                        if (np->pool->extent_bytes != 0)
+                                break; /* all are equal */
+                }
+        return smallest;
+}
+
 int pool_new(const struct config_pool *config, struct pool **ret_pool) {
         struct pool *pool = calloc(1, sizeof(*pool));
 
@@ -59,21 +102,11 @@ int pool_new(const struct config_pool *config, struct pool **ret_pool) {
         pool->page_size_bytes = config->page_size_bytes;
         pool->extent_bytes = config->extent_bytes;
         for (size_t i = 0; i < config->n_nodes; i++) {
-                struct node_pool *np = &pool->nodes[i];
-                struct shelf *shelf;
-
-                np->pool = pool;
-                np->node = config->nodes[i].node;
-                np->target_bytes = config->nodes[i].target_bytes;
-                np->low_bytes = low_bytes_of(config, np->target_bytes);
-                for (int state = 0; state < _EXTENT_STATE_MAX; state++)
-                        TAILQ_INIT(&np->extents[state]);
-                TAILQ_INIT(&np->shelves);
-                pool->n_nodes++;
-                if (shelf_get(np, /* service= */ NULL, &shelf) < 0) {
+                if (pool_add_node(pool, config->nodes[i].node) < 0) {
                         pool_free(pool);
                         return -ENOMEM;
                 }
+                pool_set_target(&pool->nodes[i], config->nodes[i].target_bytes, config);
         }
         *ret_pool = pool;
         return 0;

@@ -90,12 +90,21 @@ struct pool {
         char name[CONFIG_POOL_NAME_BYTES];
         uint64_t page_size_bytes;
         uint64_t extent_bytes; /* 0: auto */
+        bool removed;          /* reload.c's: no longer configured; waits for its last extent */
         size_t n_nodes;
         struct node_pool nodes[CONFIG_MAX_NODES];
 };
 
 int pool_new(const struct config_pool *config, struct pool **ret_pool);
 struct pool *pool_free(struct pool *pool); /* no extents may be left: asserted */
+/* A node more, with a target of nothing. -ENOSPC: CONFIG_MAX_NODES are there already. */
+int pool_add_node(struct pool *pool, int node);
+/* @config: for Low=; NULL: in proportion as before. */
+void pool_set_target(struct node_pool *np, uint64_t target_bytes, const struct config_pool *config);
+/* What is kept beyond the target, not counting what is on its way out. */
+uint64_t pool_excess_bytes(const struct node_pool *np);
+/* The ready extent to give up for an excess: the smallest. NULL: none is ready. */
+struct extent *pool_find_expendable(const struct node_pool *np);
 struct node_pool *pool_find_node(struct pool *pool, int node);
 
 /* A new extent of @bytes in @state. Its file is EXTENT_FILE_NULL. */

@@ -133,10 +133,40 @@ static void end_shortfall(struct node_pool *np) {
         log_notice("pool %s on node %d has all its pages again", np->pool->name, np->node);
 }
 
+static void shrink_done(void *userdata, struct extent *extent, int r) {
+        struct broker *broker = userdata;
+
+        if (broker->stopping)
+                return;
+        if (r < 0 || stock_make_ready(broker->stock, extent) < 0)
+                returns_drop(broker, extent, /* test_pins= */ false);
+        broker_kick(broker);
+}
+
+/* The target was lowered: gives ready memory back, whole extents first, the last one cut. */
+static void shrink(struct broker *broker, struct node_pool *np) {
+        uint64_t excess_bytes;
+        struct extent *extent;
+
+        if (pool_excess_bytes(np) > 0)
+                refill_stop(np);
+        while ((excess_bytes = pool_excess_bytes(np)) > 0 && np->n_extents[EXTENT_FILLING] == 0 &&
+               (extent = pool_find_expendable(np))) {
+                pool_move(extent, EXTENT_CLAIMED);
+                if (extent->sealed || extent->bytes <= excess_bytes ||
+                    stock_cut(broker->stock, extent, extent->bytes - excess_bytes, shrink_done, broker) < 0)
+                        returns_drop(broker, extent, /* test_pins= */ true);
+                else
+                        pool_resize(extent, extent->bytes - excess_bytes); /* so that nobody gives up the same bytes twice */
+        }
+        drop_replaced(broker, np);
+}
+
 static void refill_node(struct broker *broker, struct node_pool *np) {
         uint32_t max_fills = np->pool->extent_bytes != 0 ? FIXED_FILLS : 1;
         struct extent *renewing;
 
+        shrink(broker, np);
         while (np->n_extents[EXTENT_FILLING] < max_fills) {
                 uint64_t deficit_bytes = pool_deficit_bytes(np), available_bytes, bytes;
 

@@ -72,7 +72,7 @@ void request_find_candidates(const struct broker *broker, const struct wire_item
 
         for (size_t p = 0; p < broker->n_pools; p++) {
                 struct pool *pool = broker->pools[p];
-                int fit = pool_fit(broker, item, pool);
+                int fit = pool->removed ? -1 : pool_fit(broker, item, pool);
 
                 for (size_t i = 0; fit >= 0 && i < pool->n_nodes; i++) {
                         int node = pool->nodes[i].node, distance = 0;

@@ -21,6 +21,7 @@
 #include "config-build.h"
 #include "fdpass.h"
 #include "quota.h"
+#include "reload.h"
 #include "session.h"
 #include "worker.h"
 
@@ -386,6 +387,37 @@ static void session_do_grants(struct session *session, const struct wire_message
         session_send(session, &answer);
 }
 
+static bool session_may_administer(struct session *session, uint32_t request_id) {
+        if (broker_is_administrator(&session->identity))
+                return true;
+        session_refuse(session, request_id, -EPERM, "uid %u is no administrator: root is, and the user that hugezerod runs as",
+                       (unsigned) session->identity.uid);
+        return false;
+}
+
+static void session_answer(struct session *session, uint32_t request_id, int r, const char *text) {
+        if (r >= 0)
+                session_send_done(session, request_id);
+        else
+                session_refuse(session, request_id, r, "%s", text);
+}
+
+static void session_do_reload(struct session *session, const struct wire_message *message) {
+        char text[WIRE_MAX_TEXT_BYTES + 1];
+
+        if (session_may_administer(session, message->request_id))
+                session_answer(session, message->request_id, broker_reload(session->context->broker, text), text);
+}
+
+static void session_do_resize(struct session *session, const struct wire_message *message) {
+        const struct wire_c_resize *resize = &message->c_resize;
+        char text[WIRE_MAX_TEXT_BYTES + 1];
+
+        if (session_may_administer(session, message->request_id))
+                session_answer(session, message->request_id,
+                               reload_resize(session->context->broker, resize->pool, resize->node, resize->target_bytes, text), text);
+}
+
 static void session_do_hello(struct session *session, const struct wire_message *message) {
         const struct wire_c_hello *hello = &message->c_hello;
 
@@ -417,7 +449,8 @@ static void session_dispatch(struct session *session, const struct wire_message 
         static void (*const operations[])(struct session * session, const struct wire_message *message) = {
                 [WIRE_C_HELLO] = session_do_hello,   [WIRE_C_ACQUIRE] = session_do_acquire, [WIRE_C_CANCEL] = session_do_cancel,
                 [WIRE_C_MAPPED] = session_do_mapped, [WIRE_C_RELEASE] = session_do_release, [WIRE_C_STATUS] = session_do_status,
-                [WIRE_C_POOLS] = session_do_pools,   [WIRE_C_GRANTS] = session_do_grants,
+                [WIRE_C_POOLS] = session_do_pools,   [WIRE_C_GRANTS] = session_do_grants,   [WIRE_C_RELOAD] = session_do_reload,
+                [WIRE_C_RESIZE] = session_do_resize,
         };
 
         if (!session->greeted && message->op != WIRE_C_HELLO)

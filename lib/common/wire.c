@@ -225,6 +225,14 @@ static void code_c_grants(struct cursor *c, struct wire_message *m) {
         RESERVED(c, m->c_grants.reserved);
 }
 
+static void code_c_resize(struct cursor *c, struct wire_message *m) {
+        INTEGER(c, m->c_resize.target_bytes);
+        INTEGER(c, m->c_resize.node);
+        RESERVED(c, m->c_resize.reserved);
+        NAME(c, m->c_resize.pool);
+        require(c, m->c_resize.node >= -1);
+}
+
 static void code_extent(struct cursor *c, struct wire_extent *extent) {
         INTEGER(c, extent->bytes);
         INTEGER(c, extent->item);
@@ -388,6 +396,8 @@ static const struct description descriptions[] = {
         {WIRE_C_STATUS, WIRE_TO_DAEMON, 0, code_nothing},
         {WIRE_C_POOLS, WIRE_TO_DAEMON, MEMBER_BYTES(c_pools), code_c_pools},
         {WIRE_C_GRANTS, WIRE_TO_DAEMON, MEMBER_BYTES(c_grants), code_c_grants},
+        {WIRE_C_RELOAD, WIRE_TO_DAEMON, 0, code_nothing},
+        {WIRE_C_RESIZE, WIRE_TO_DAEMON, MEMBER_BYTES(c_resize), code_c_resize},
         {WIRE_D_HELLO, WIRE_TO_CLIENT, MEMBER_BYTES(d_hello), code_d_hello},
         {WIRE_D_GRANT, WIRE_TO_CLIENT, MEMBER_BYTES(d_grant), code_d_grant},
         {WIRE_D_REFUSED, WIRE_TO_CLIENT, MEMBER_BYTES(d_refused), code_d_refused},

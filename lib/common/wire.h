@@ -30,6 +30,9 @@ enum wire_op {
         WIRE_C_POOLS = 7,   /* figures of pools, one row per pool and node        -> D_POOLS */
         WIRE_C_GRANTS = 8,  /* granted extents (own ones; all for root)           -> D_GRANTS */
 
+        WIRE_C_RELOAD = 9,  /* read the configuration again (administrators)     -> D_DONE or D_REFUSED */
+        WIRE_C_RESIZE = 10, /* another target for a pool (administrators)        -> D_DONE or D_REFUSED */
+
         WIRE_D_HELLO = 65,
         WIRE_D_GRANT = 66, /* carries one fd per extent named in it, in the same order */
         WIRE_D_REFUSED = 67,
@@ -118,6 +121,13 @@ struct wire_c_grants { /* 24 bytes in all: rows behind this one, in ascending or
         uint32_t after_extent, reserved;
 };
 
+struct wire_c_resize { /* 56 bytes in all */
+        uint64_t target_bytes;
+        int32_t node; /* -1: all nodes */
+        uint32_t reserved;
+        char pool[WIRE_POOL_NAME_BYTES]; /* empty: all pools */
+};
+
 struct wire_extent { /* 16 bytes each, from offset 32 */
         uint64_t bytes;
         uint8_t item, page_shift;
@@ -181,7 +191,7 @@ struct wire_d_grants {
         struct wire_grant_row rows[WIRE_MAX_GRANT_ROWS];
 };
 
-/* One message in host byte order. C_STATUS and D_DONE have a header only. */
+/* One message in host byte order. C_STATUS, C_RELOAD and D_DONE have a header only. */
 struct wire_message {
         uint16_t op;
         uint32_t request_id;
@@ -193,6 +203,7 @@ struct wire_message {
                 struct wire_c_release c_release;
                 struct wire_c_pools c_pools;
                 struct wire_c_grants c_grants;
+                struct wire_c_resize c_resize;
                 struct wire_d_hello d_hello;
                 struct wire_d_grant d_grant;
                 struct wire_d_refused d_refused;

@@ -12,7 +12,7 @@ import socket
 import struct
 
 MAX_MESSAGE_BYTES, MAX_FDS, MAX_ITEMS, ALL_EXTENTS = 4096, 253, 16, 0xFFFFFFFF
-C_HELLO, C_ACQUIRE, C_CANCEL, C_MAPPED, C_RELEASE, C_STATUS, C_POOLS, C_GRANTS = range(1, 9)
+C_HELLO, C_ACQUIRE, C_CANCEL, C_MAPPED, C_RELEASE, C_STATUS, C_POOLS, C_GRANTS, C_RELOAD, C_RESIZE = range(1, 11)
 D_HELLO, D_GRANT, D_REFUSED, D_DONE, D_STATUS, D_POOLS, D_GRANTS = 65, 66, 67, 68, 70, 71, 72
 MAGIC = int.from_bytes(b"HZEZ", "little")
 ON_MISS, NODE_MODES = {"fail": 0, "wait": 1, "fill": 2}, {"any": 0, "strict": 1, "prefer": 2}
@@ -238,6 +238,12 @@ class Client(contextlib.AbstractContextManager):
         """A grant or its number. This closes nothing: do so first."""
         request_id = self.send_message(C_RELEASE, "QII", grant if isinstance(grant, int) else grant.id, extent, 0)
         _check(self.wait(request_id, D_DONE) == b"", "D_DONE is more than a header")
+
+    def reload(self):
+        self.wait(self.send_message(C_RELOAD), D_DONE)
+
+    def resize(self, target_bytes, pool="", node=-1):
+        self.wait(self.send_message(C_RESIZE, "QiI32s", target_bytes, node, 0, pool.encode()), D_DONE)
 
     def status(self):
         return next(_rows(*STATUS, self.wait(self.send_message(C_STATUS), D_STATUS)))

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 
-from hugezero_client import Client, Item
+from hugezero_client import Client, Item, Refused
 
 from . import DEADLINE_S, pages
 
@@ -275,3 +275,13 @@ def cross_in_flight(me, name=""):
     socket.send_fds(left, [b"."], [me.grants[name].fds[0], left.fileno(), right.fileno()])
     left.close()
     right.close()
+
+
+def try_admin(me, path, what):
+    """The error of what only administrators may do; None when it was done."""
+    with Client(path) as client:
+        try:
+            client.reload() if what == "reload" else client.resize(0)
+        except Refused as refused:
+            return refused.errno
+    return None

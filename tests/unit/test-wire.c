@@ -67,6 +67,14 @@ static const struct vector vectors[] = {
          WIRE_TO_DAEMON,
          {.op = WIRE_C_GRANTS, .request_id = 6, .c_grants = {.after_grant_id = 0x0807060504030201, .after_extent = 0x14131211}},
          "0800 0000 06000000  0102030405060708 11121314 00000000"},
+        {"C_RELOAD", WIRE_TO_DAEMON, {.op = WIRE_C_RELOAD, .request_id = 7}, "0900 0000 07000000"},
+        {"C_RESIZE",
+         WIRE_TO_DAEMON,
+         {.op = WIRE_C_RESIZE,
+          .request_id = 8,
+          .c_resize = {.target_bytes = 0x0807060504030201, .node = 0x14131211, .pool = "vm"}},
+         "0a00 0000 08000000  0102030405060708 11121314 00000000"
+         "766d000000000000 0000000000000000 0000000000000000 0000000000000000"},
         {"D_HELLO",
          WIRE_TO_CLIENT,
          {.op = WIRE_D_HELLO,
@@ -240,6 +248,7 @@ static void each_message_has_the_length_that_the_header_says(void **state) {
                 {"C_HELLO", 24},          {"D_HELLO", 32},        {"C_ACQUIRE", 16 + 2 * 64},
                 {"C_CANCEL", 16},         {"C_MAPPED", 16},       {"C_RELEASE", 24},
                 {"C_STATUS", 8},          {"C_POOLS", 16},        {"C_GRANTS", 24},
+                {"C_RELOAD", 8},          {"C_RESIZE", 56},
                 {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14}, {"D_DONE", 8},
                 {"D_STATUS", 184},        {"D_POOLS", 24 + 176},  {"D_GRANTS", 16 + 96},
         };
@@ -307,7 +316,7 @@ static void reserved_bytes_are_zero(void **state) {
                 {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
                 {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
                 {"D_REFUSED", 14, 2},     {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 168, 8},
-                {"D_GRANTS", 16 + 88, 8},
+                {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
         struct wire_message message;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Reloading and resizing. A pool that is no longer configured gets a target of nothing and serves nobody; what clients hold of
+ * it stays theirs, and comes back as always, to go to the kernel then.
+ */
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "broker-internal.h"
+#include "config.h"
+#include "parse.h"
+#include "reload.h"
+
+static bool is_same_pool(const struct pool *pool, const struct config_pool *config) {
+        return strcmp(pool->name, config->name) == 0 && pool->page_size_bytes == config->page_size_bytes &&
+               pool->extent_bytes == config->extent_bytes;
+}
+
+static const struct config_pool *find_config(const struct config *config, const struct pool *pool) {
+        for (size_t i = 0; i < config->n_pools; i++)
+                if (is_same_pool(pool, &config->pools[i]))
+                        return &config->pools[i];
+        return NULL;
+}
+
+static struct pool *find_pool(const struct broker *broker, const struct config_pool *config) {
+        for (size_t i = 0; i < broker->n_pools; i++)
+                if (is_same_pool(broker->pools[i], config))
+                        return broker->pools[i];
+        return NULL;
+}
+
+static bool is_empty(const struct pool *pool) {
+        for (size_t i = 0; i < pool->n_nodes; i++)
+                if (pool_used_bytes(&pool->nodes[i]) > 0)
+                        return false;
+        return true;
+}
+
+/* Removed pools whose last extent has gone make room for new ones. */
+static void forget_removed(struct broker *broker) {
+        size_t n_kept = 0;
+
+        for (size_t i = 0; i < broker->n_pools; i++)
+                if (broker->pools[i]->removed && is_empty(broker->pools[i]))
+                        pool_free(broker->pools[i]);
+                else
+                        broker->pools[n_kept++] = broker->pools[i];
+        broker->n_pools = n_kept;
+}
+
+static int add_pools(struct broker *broker, const struct config *fresh) {
+        struct pool *added[CONFIG_MAX_POOLS];
+        size_t n_added = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < fresh->n_pools && r >= 0; i++) {
+                if (find_pool(broker, &fresh->pools[i]))
+                        continue;
+                if (broker->n_pools + n_added == CONFIG_MAX_POOLS)
+                        r = -ENOSPC;
+                else
+                        r = pool_new(&fresh->pools[i], &added[n_added]);
+                if (r >= 0)
+                        added[n_added++]->broker = broker;
+        }
+        while (n_added > 0)
+                if (r >= 0)
+                        broker->pools[broker->n_pools++] = added[--n_added];
+                else
+                        pool_free(added[--n_added]);
+        return r;
+}
+
+static int add_nodes(struct broker *broker, const struct config *fresh) {
+        for (size_t i = 0; i < fresh->n_pools; i++) {
+                struct pool *pool = find_pool(broker, &fresh->pools[i]);
+
+                for (size_t k = 0; pool && k < fresh->pools[i].n_nodes; k++)
+                        if (!pool_find_node(pool, fresh->pools[i].nodes[k].node)) {
+                                int r = pool_add_node(pool, fresh->pools[i].nodes[k].node);
+
+                                if (r < 0)
+                                        return r;
+                        }
+        }
+        return 0;
+}
+
+static void set_targets(struct broker *broker, const struct config *fresh) {
+        for (size_t i = 0; i < broker->n_pools; i++) {
+                struct pool *pool = broker->pools[i];
+                const struct config_pool *config = find_config(fresh, pool);
+
+                pool->removed = !config;
+                for (size_t k = 0; k < pool->n_nodes; k++) {
+                        struct node_pool *np = &pool->nodes[k];
+                        uint64_t target_bytes = 0;
+
+                        for (size_t n = 0; config && n < config->n_nodes; n++)
+                                if (config->nodes[n].node == np->node)
+                                        target_bytes = config->nodes[n].target_bytes;
+                        pool_set_target(np, target_bytes, config);
+                }
+        }
+}
+
+/* Worker threads read some of the other fields, and sockets exist already: those stay. */
+static void take_over_settings(struct config *config, const struct config *fresh) {
+        if (strcmp(config->socket_path, fresh->socket_path) != 0 || config->socket_gid != fresh->socket_gid ||
+            config->socket_mode != fresh->socket_mode || config->workers_per_node != fresh->workers_per_node ||
+            config->warm_extents != fresh->warm_extents || config->share_page_tables != fresh->share_page_tables)
+                log_notice("Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, WarmExtents= and SharePageTables= take effect when "
+                           "the daemon is started again");
+        config->max_connections = fresh->max_connections;
+        config->max_waiting = fresh->max_waiting;
+        config->max_fds_in_flight = fresh->max_fds_in_flight;
+        config->release_grace_ms = fresh->release_grace_ms;
+        config->affinity_timeout_ms = fresh->affinity_timeout_ms;
+        config->unmap_after_ms = fresh->unmap_after_ms;
+        config->sweep_interval_ms = fresh->sweep_interval_ms;
+        config->recycle = fresh->recycle;
+        config->log_level = fresh->log_level;
+        config->quota = fresh->quota;
+        config->n_user_quotas = fresh->n_user_quotas;
+        memcpy(config->user_quotas, fresh->user_quotas, sizeof(config->user_quotas));
+        config->n_pools = fresh->n_pools;
+        memcpy(config->pools, fresh->pools, sizeof(config->pools));
+        log_open(config->log_level);
+}
+
+int reload_apply(struct broker *broker, struct config *config, const struct config *fresh) {
+        int r;
+
+        forget_removed(broker);
+        r = add_nodes(broker, fresh); /* without a target a node changes nothing */
+        if (r >= 0)
+                r = add_pools(broker, fresh);
+        if (r < 0)
+                return r;
+        set_targets(broker, fresh);
+        take_over_settings(config, fresh);
+        returns_on_sweep(-1, 0, broker); /* shorter times count from now on */
+        broker_kick(broker);
+        return 0;
+}
+
+__attribute__((format(printf, 3, 4))) static int say(char *ret_text, int error, const char *fmt, ...) {
+        va_list args;
+
+        va_start(args, fmt);
+        (void) vsnprintf(ret_text, WIRE_MAX_TEXT_BYTES + 1, fmt, args);
+        va_end(args);
+        return error;
+}
+
+int reload_resize(struct broker *broker, const char *pool, int node, uint64_t target_bytes, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
+        unsigned n_found = 0;
+        char unit[FORMAT_SIZE_BYTES];
+
+        /* First asked, then changed: all of them or none. */
+        for (int change = 0; change <= 1; change++)
+                BROKER_FOREACH_NODE_POOL(broker, np) {
+                        uint64_t unit_bytes = np->pool->extent_bytes != 0 ? np->pool->extent_bytes : np->pool->page_size_bytes;
+
+                        if (np->pool->removed || (pool[0] != 0 && strcmp(pool, np->pool->name) != 0) ||
+                            (node >= 0 && node != np->node))
+                                continue;
+                        n_found++;
+                        if (target_bytes % unit_bytes != 0)
+                                return say(ret_text, -EINVAL, "the target of pool \"%s\" must be a multiple of %s", np->pool->name,
+                                           format_size(unit_bytes, unit));
+                        if (change)
+                                pool_set_target(np, target_bytes, /* config= */ NULL);
+                }
+        if (n_found == 0)
+                return say(ret_text, -ENOENT, "there is no pool \"%s\" on node %d; \"hugezeroctl status\" lists them", pool, node);
+        broker_kick(broker);
+        return 0;
+}

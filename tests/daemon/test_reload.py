@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Pools and limits that change while the daemon runs."""
+
+import errno
+import mmap
+import signal
+
+import pytest
+from harness import holder, pages, wait_until
+from hugezero_client import Client, Item, Refused
+
+MIB = 1 << 20
+QUICK = "ReleaseGrace=50ms\nAffinityTimeout=1s\nSweepInterval=1s\n"
+
+
+def configure(daemon, text):
+    (daemon.folder / "hugezerod.conf").write_text(f"[Daemon]\nSocketMode=0666\n{QUICK}{text}")
+
+
+def pool_text(target, name="vm", extent="auto"):
+    return f"[Pool {name}]\nPageSize=2M\nExtentSize={extent}\nTarget={target}\n"
+
+
+def reload(daemon):
+    with Client(daemon.socket_path) as client:
+        client.reload()
+
+
+def row_of(daemon, name):
+    return next((row for row in daemon.pools() if row["name"] == name), None)
+
+
+def wait_ready(daemon, n_bytes, name="vm"):
+    wait_until(lambda: (lambda row: row and row["ready_bytes"] == n_bytes and row["filling_bytes"] == 0)(row_of(daemon, name)), f"{n_bytes} bytes are ready")
+
+
+@pytest.mark.parametrize("extent", ["auto", "2M"])
+def test_a_target_grows_and_shrinks_and_the_kernel_has_its_pages_back(start_daemon, extent):
+    pages.need_pages(64)
+    daemon = start_daemon(config=QUICK + pool_text("32M", extent=extent))
+    wait_ready(daemon, 32 * MIB)
+    for target in 128, 10, 64, 2:
+        configure(daemon, pool_text(f"{target}M", extent=extent))
+        reload(daemon)
+        wait_ready(daemon, target * MIB)
+        wait_until(lambda want=target: sum(pages.hugetlb_files(daemon.pid).values()) == want * MIB, "the daemon holds no more than that")
+
+
+def test_shrinking_leaves_holders_alone_and_takes_what_comes_back(start_daemon):
+    pages.need_pages(64)
+    daemon = start_daemon(config=QUICK + pool_text("64M"))
+    wait_ready(daemon, 64 * MIB)
+    with Client(daemon.socket_path) as client:
+        grant = client.acquire([Item(bytes=40 * MIB)], on_miss="fill")
+    with mmap.mmap(grant.extents[0].fd, 40 * MIB) as memory:
+        memory[:] = b"\x5a" * (40 * MIB)
+        configure(daemon, pool_text("16M"))
+        reload(daemon)
+        wait_ready(daemon, 0)
+        assert row_of(daemon, "vm")["granted_bytes"] == 40 * MIB
+        assert memory[:].count(0x5A) == 40 * MIB
+    grant.close()
+    wait_ready(daemon, 16 * MIB)
+
+
+def test_a_pool_that_is_gone_serves_nobody_and_one_that_is_new_does(start_daemon):
+    pages.need_pages(64)
+    daemon = start_daemon(config=QUICK + pool_text("32M", "old"))
+    wait_ready(daemon, 32 * MIB, "old")
+    with Client(daemon.socket_path) as client:
+        grant = client.acquire([Item(bytes=2 * MIB, pool="old")])
+        configure(daemon, pool_text("16M", "new"))
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_ready(daemon, 16 * MIB, "new")
+        with pytest.raises(Refused) as refused:
+            client.acquire([Item(bytes=2 * MIB, pool="old")])
+        assert refused.value.errno == errno.ENOENT
+        client.acquire([Item(bytes=2 * MIB, pool="new")]).close()
+        assert row_of(daemon, "old")["granted_bytes"] == 2 * MIB
+        grant.close()
+        wait_until(lambda: sum(v for k, v in row_of(daemon, "old").items() if k in ("granted_bytes", "ready_bytes", "returned_bytes")) == 0, "the old pool is empty")
+        client.reload()
+        assert row_of(daemon, "old") is None
+
+
+def test_a_wrong_file_changes_nothing_and_says_where(start_daemon):
+    pages.need_pages(16)
+    daemon = start_daemon(config=QUICK + pool_text("32M"))
+    wait_ready(daemon, 32 * MIB)
+    configure(daemon, pool_text("16M") + "Target=3M\nNonsense=1\n")
+    with Client(daemon.socket_path) as client, pytest.raises(Refused) as refused:
+        client.reload()
+    assert refused.value.errno == errno.EINVAL
+    assert "hugezerod.conf:" in str(refused.value)
+    wait_ready(daemon, 32 * MIB)
+    assert "nothing was changed" in daemon.stderr()
+
+
+def test_limits_change_with_a_reload(start_daemon):
+    pages.need_pages(16)
+    daemon = start_daemon(config=QUICK + pool_text("32M"))
+    wait_ready(daemon, 32 * MIB)
+    configure(daemon, pool_text("32M") + "[Quota default]\nMaxBytes=4M\n")
+    reload(daemon)
+    with Client(daemon.socket_path) as client, pytest.raises(Refused) as refused:
+        client.acquire([Item(bytes=6 * MIB)])
+    assert refused.value.errno == errno.EDQUOT
+
+
+def test_an_administrator_resizes_and_others_do_not(start_daemon, start_child):
+    pages.need_pages(32)
+    daemon = start_daemon(config=QUICK + pool_text("32M"))
+    wait_ready(daemon, 32 * MIB)
+    with Client(daemon.socket_path) as client:
+        client.resize(64 * MIB, "vm")
+        wait_ready(daemon, 64 * MIB)
+        client.resize(0)
+        wait_ready(daemon, 0)
+        for target, pool, node, error in ((3 * MIB, "vm", -1, errno.EINVAL), (2 * MIB, "none", -1, errno.ENOENT), (2 * MIB, "vm", 99, errno.ENOENT)):
+            with pytest.raises(Refused) as refused:
+                client.resize(target, pool, node)
+            assert refused.value.errno == error
+    child = start_child(uid=3001)
+    for call in "reload", "resize":
+        assert child.call(holder.try_admin, daemon.socket_path, call) == errno.EPERM
