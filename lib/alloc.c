@@ -7,6 +7,7 @@
  */
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
@@ -243,7 +244,10 @@ static struct piece *forget(void *addr) {
         return piece;
 }
 
-/* The daemon notices anyway; this only makes it look now. Earlier answers are taken in first, so that they do not pile up. */
+/*
+ * The daemon notices anyway; this only makes it look now, and is left out while it has more to read than it can. Earlier
+ * answers are taken in first, so that they do not pile up: a client that does not read is cut off.
+ */
 static void release(uint64_t grant_id) {
         struct wire_message message = {
                 .op = WIRE_C_RELEASE,
@@ -251,7 +255,7 @@ static void release(uint64_t grant_id) {
         };
 
         (void) pthread_mutex_lock(&exchange_lock);
-        if (default_conn && hugezero_conn_dispatch(default_conn) >= 0)
+        if (default_conn && hugezero_conn_dispatch(default_conn) >= 0 && hugezero_conn_get_events(default_conn) == POLLIN)
                 (void) conn_post(default_conn, &message);
         (void) pthread_mutex_unlock(&exchange_lock);
 }

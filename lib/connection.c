@@ -84,6 +84,10 @@ int conn_check(const struct hugezero_conn *conn) {
         return conn->broken;
 }
 
+int conn_fd(const struct hugezero_conn *conn) {
+        return conn->fd;
+}
+
 static void clear_queue(struct hugezero_conn *conn) {
         struct packet *packet;
 

@@ -17,7 +17,7 @@ static uint64_t max_fds(void) {
 }
 
 static int grant_new(const struct wire_d_grant *message, struct hugezero_grant **ret_grant) {
-        if (message->n_extents_total > max_fds())
+        if (message->n_extents_total > message->n_extents && message->n_extents_total > max_fds())
                 return -EMFILE;
         struct hugezero_grant *grant = malloc(sizeof(*grant) + message->n_extents_total * sizeof(grant->extents[0]));
         if (!grant)

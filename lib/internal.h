@@ -37,6 +37,8 @@ struct call {
 
 /* 0, or why the connection cannot be used: -EINVAL (NULL), -ECHILD, or what has broken it. */
 int conn_check(const struct hugezero_conn *conn);
+/* Whatever the state of the connection. */
+int conn_fd(const struct hugezero_conn *conn);
 /* Sends @message, or queues it while the socket takes nothing; whatever answer comes is thrown away. Never blocks. */
 int conn_post(struct hugezero_conn *conn, struct wire_message *message);
 /* The same for a message whose answer is wanted. After success @call is in the connection's list until call_unlink(). */

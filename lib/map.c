@@ -36,8 +36,6 @@ static int layout_make(const struct hugezero_grant *grant, uint32_t item, struct
                 const struct grant_extent *extent = &grant->extents[i];
                 if (item != HUGEZERO_ALL_ITEMS && extent->item != item)
                         continue;
-                if (extent->fd < 0)
-                        return -EBADF;
                 if (layout.bytes % extent->page_size_bytes)
                         return -EINVAL;
                 if (layout.n_extents++ == 0)

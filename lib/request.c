@@ -115,7 +115,7 @@ static int check_free_fds(struct hugezero_conn *conn, unsigned n_fds) {
         unsigned n = 0;
 
         for (; n < n_fds; n++) {
-                fds[n] = fcntl(hugezero_conn_get_fd(conn), F_DUPFD_CLOEXEC, 0);
+                fds[n] = fcntl(conn_fd(conn), F_DUPFD_CLOEXEC, 0);
                 if (fds[n] < 0) {
                         r = negative_errno();
                         conn_set_text(conn, "the request needs %u free descriptors, but this process may open only %u more; "
@@ -138,14 +138,11 @@ static int take_grant(struct call *call, const struct wire_message *message, int
 int hugezero_request_submit(struct hugezero_request *request, struct hugezero_conn *conn) {
         struct wire_message message;
 
-        if (!request || request->acquire.n_items == 0)
+        if (!request || !conn || request->acquire.n_items == 0)
                 return -EINVAL;
-        int r = conn_check(conn);
-        if (r < 0)
-                return r;
         if (request->submitted)
                 return -EBUSY;
-        r = check_free_fds(conn, request->acquire.n_items);
+        int r = check_free_fds(conn, request->acquire.n_items);
         if (r < 0)
                 return r;
 
@@ -177,7 +174,6 @@ int hugezero_request_cancel(struct hugezero_request *request) {
                 return r;
         struct wire_message message = {.op = WIRE_C_CANCEL, .c_cancel = {.target_request_id = request->call.request_id}};
         call_finish(&request->call, -ECANCELED, "the request was cancelled");
-        forget_grant(request);
         /* Where the message cannot be sent the answer comes as if it had crossed. */
         (void) conn_post(conn, &message);
         return 0;

@@ -135,7 +135,101 @@ static void a_breach_of_the_protocol_ends_the_connection_and_leaks_nothing(void 
         }
 }
 
+/* Answers a release with descriptors, or with something else; both would do no harm if nobody looked. */
+static void script_release_breach(struct fake_daemon *fake, int fd) {
+        const struct breach *breach = fake->data;
+        _cleanup_close_ int memfd = fake_memfd(PAGE_BYTES);
+        struct wire_message m;
+
+        must(fake_greet(fd));
+        must(fake_receive(fd, WIRE_C_ACQUIRE, &m));
+        fake_grant(fd, m.request_id, 1, &memfd, 1, PAGE_BYTES, 12);
+        must(fake_receive(fd, WIRE_C_RELEASE, &m));
+        fake_send(fd, &(struct wire_message) {.op = breach->op, .request_id = m.request_id}, &memfd, breach->n_fds);
+        must(!fake_receive(fd, 0, &m));
+}
+
+static void a_release_is_answered_by_done_alone(void **state) {
+        static const struct breach answers[] = {{.op = WIRE_D_DONE, .n_fds = 1}, {.op = WIRE_D_STATUS}};
+
+        for (size_t i = 0; i < ELEMENTSOF(answers); i++) {
+                struct hugezero_grant *grant;
+                struct fake_daemon fake;
+
+                fake_start(&fake, script_release_breach, (void *) &answers[i]);
+                struct hugezero_conn *conn = connect_to(&fake);
+                struct hugezero_request *request = request_bytes(1, 0);
+                assert_int_equal(hugezero_acquire(conn, request, &grant), 0);
+                assert_int_equal(hugezero_grant_release(grant, conn), -EBADMSG);
+                hugezero_grant_free(grant);
+                hugezero_request_free(request);
+                hugezero_conn_close(conn);
+                fake_stop(&fake);
+        }
+}
+
+static void script_refuse_and_leave(struct fake_daemon *fake, int fd) {
+        struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+        struct wire_message m;
+
+        must(fake_greet(fd));
+        must(fake_receive(fd, WIRE_C_ACQUIRE, &m));
+        must(poll(&pollfd, 1, -1) == 1); /* the second request is there, and stays unread */
+        fake_refuse(fd, m.request_id, ESHUTDOWN, "hugezerod is stopping");
+}
+
+static void what_a_daemon_says_before_it_hangs_up_is_heard(void **state) {
+        struct hugezero_grant *grant;
+        struct fake_daemon fake;
+
+        fake_start(&fake, script_refuse_and_leave, NULL);
+        struct hugezero_conn *conn = connect_to(&fake);
+        struct hugezero_request *first = request_bytes(1, 0), *second = request_bytes(1, 0);
+        assert_int_equal(hugezero_request_submit(first, conn), 0);
+        assert_int_equal(hugezero_request_submit(second, conn), 0);
+        struct pollfd pollfd = {.fd = hugezero_conn_get_fd(conn)};
+        assert_int_equal(poll(&pollfd, 1, 10000), 1); /* POLLHUP: it has gone */
+        assert_int_equal(hugezero_conn_dispatch(conn), -ECONNRESET);
+        assert_int_equal(hugezero_request_finish(second, &grant), -ECONNRESET);
+        assert_int_equal(hugezero_request_finish(first, &grant), -ESHUTDOWN);
+        assert_string_equal(hugezero_conn_get_error_text(conn), "hugezerod is stopping");
+        hugezero_request_free(first);
+        hugezero_request_free(second);
+        hugezero_conn_close(conn);
+        fake_stop(&fake);
+}
+
 /* ---- descriptors that have no room ---- */
+
+static void script_announce_billions(struct fake_daemon *fake, int fd) {
+        _cleanup_close_ int memfd = fake_memfd(PAGE_BYTES);
+        struct wire_message m;
+
+        must(fake_greet(fd));
+        must(fake_receive(fd, WIRE_C_ACQUIRE, &m));
+        struct wire_message announcement = {
+                .op = WIRE_D_GRANT,
+                .request_id = m.request_id,
+                .d_grant = {.grant_id = 1, .n_extents_total = UINT32_MAX, .n_extents = 1, .extents = {{PAGE_BYTES, .page_shift = 12}}},
+        };
+        fake_send(fd, &announcement, &memfd, 1);
+        must(!fake_receive(fd, 0, &m));
+}
+
+static void an_announced_number_is_not_believed(void **state) {
+        struct hugezero_grant *grant;
+        struct fake_daemon fake;
+
+        fake_start(&fake, script_announce_billions, NULL);
+        struct hugezero_conn *conn = connect_to(&fake);
+        struct hugezero_request *request = request_bytes(1, HUGEZERO_SEVERAL_FDS);
+        assert_int_equal(hugezero_acquire(conn, request, &grant), -EMFILE);
+        assert_int_equal(hugezero_conn_dispatch(conn), 0);
+        hugezero_request_free(request);
+        hugezero_conn_close(conn);
+        fake_stop(&fake);
+}
+
 
 static struct rlimit lower_fd_limit(rlim_t n) {
         struct rlimit before, lower;
@@ -207,6 +301,9 @@ int main(void) {
                 test_without_fd_leak(a_daemon_that_goes_ends_every_request),
                 test_without_fd_leak(sending_to_a_daemon_that_is_gone_raises_no_signal),
                 test_without_fd_leak(a_breach_of_the_protocol_ends_the_connection_and_leaks_nothing),
+                test_without_fd_leak(a_release_is_answered_by_done_alone),
+                test_without_fd_leak(what_a_daemon_says_before_it_hangs_up_is_heard),
+                test_without_fd_leak(an_announced_number_is_not_believed),
                 test_without_fd_leak(a_grant_without_room_is_refused_whole_and_the_connection_stays),
                 test_without_fd_leak(nothing_is_asked_for_without_a_free_descriptor),
         };

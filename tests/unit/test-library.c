@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -83,8 +84,10 @@ static void a_socket_that_is_not_served_has_its_error(void **state) {
         assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "is hugezerod running"));
 
         memset(long_path, 'x', sizeof(long_path) - 1);
-        long_path[sizeof(long_path) - 1] = 0;
+        long_path[108] = 0;
         assert_int_equal(hugezero_conn_open(long_path, &conn), -ENAMETOOLONG);
+        long_path[107] = 0;
+        assert_int_equal(hugezero_conn_open(long_path, &conn), -ENOENT);
         assert_int_equal(hugezero_conn_open("", &conn), -EINVAL);
         assert_int_equal(hugezero_conn_open(folder, NULL), -EINVAL);
         (void) unlink(address.sun_path);
@@ -309,6 +312,35 @@ static void answers_in_any_order_find_their_requests(void **state) {
         fake_stop(&fake);
 }
 
+static void script_refuse_two(struct fake_daemon *fake, int fd) {
+        struct wire_message first, second, m;
+
+        must(fake_greet(fd));
+        must(fake_receive(fd, WIRE_C_ACQUIRE, &first));
+        must(fake_receive(fd, WIRE_C_ACQUIRE, &second));
+        fake_refuse(fd, first.request_id, ENOENT, "the reason of the first");
+        fake_refuse(fd, second.request_id, EDQUOT, "");
+        must(!fake_receive(fd, 0, &m));
+}
+
+static void each_request_keeps_its_own_reason(void **state) {
+        struct hugezero_grant *grant;
+        struct fake_daemon fake;
+
+        fake_start(&fake, script_refuse_two, NULL);
+        struct hugezero_conn *conn = connect_to(&fake);
+        struct hugezero_request *first = request_bytes(1, 0), *second = request_bytes(1, 0);
+        assert_int_equal(hugezero_request_submit(first, conn), 0);
+        assert_int_equal(hugezero_acquire(conn, second, &grant), -EDQUOT);
+        assert_string_equal(hugezero_conn_get_error_text(conn), strerror(EDQUOT)); /* the daemon said nothing */
+        assert_int_equal(hugezero_request_finish(first, &grant), -ENOENT);
+        assert_string_equal(hugezero_conn_get_error_text(conn), "the reason of the first");
+        hugezero_request_free(first);
+        hugezero_request_free(second);
+        hugezero_conn_close(conn);
+        fake_stop(&fake);
+}
+
 static void script_cancel(struct fake_daemon *fake, int fd) {
         struct wire_message acquire, m;
         _cleanup_close_ int memfd = fake_memfd(PAGE_BYTES);
@@ -409,10 +441,39 @@ static void submitting_never_blocks_and_is_bounded(void **state) {
         close(go[1]);
 }
 
-static volatile sig_atomic_t n_signals;
+static void a_blocking_call_sends_what_was_queued_before_it(void **state) {
+        struct hugezero_request *requests[4096];
+        struct hugezero_grant *grant;
+        struct fake_daemon fake;
+        unsigned n = 0;
+        int go[2];
+
+        assert_int_equal(pipe(go), 0);
+        fake_start(&fake, script_slow, &go[0]);
+        struct hugezero_conn *conn = connect_to(&fake);
+        while (hugezero_conn_get_events(conn) == POLLIN) {
+                requests[n] = request_bytes(1, 0);
+                assert_int_equal(hugezero_request_submit(requests[n++], conn), 0);
+                assert_true(n < ELEMENTSOF(requests));
+        }
+        struct hugezero_request *last = request_bytes(1, 0);
+        assert_int_equal(write(go[1], "", 1), 1);
+        assert_int_equal(hugezero_acquire(conn, last, &grant), -ENOMEM);
+        hugezero_request_free(last);
+        for (unsigned i = 0; i < n; i++) {
+                assert_int_equal(hugezero_request_finish(requests[i], &grant), -ENOMEM); /* answered in order */
+                hugezero_request_free(requests[i]);
+        }
+        hugezero_conn_close(conn);
+        fake_stop(&fake);
+        close(go[0]);
+        close(go[1]);
+}
+
+static atomic_uint n_signals;
 
 static void count_signal(int signal) {
-        n_signals++;
+        atomic_fetch_add(&n_signals, 1);
 }
 
 static void script_late(struct fake_daemon *fake, int fd) {
@@ -420,7 +481,7 @@ static void script_late(struct fake_daemon *fake, int fd) {
 
         must(fake_greet(fd));
         must(fake_receive(fd, WIRE_C_ACQUIRE, &m));
-        while (n_signals < 5)
+        while (atomic_load(&n_signals) < 5)
                 must(poll(NULL, 0, 1) == 0 || errno == EINTR);
         fake_refuse(fd, m.request_id, ENOMEM, "no");
         must(!fake_receive(fd, 0, &m));
@@ -432,7 +493,7 @@ static void signals_do_not_end_a_call(void **state) {
         struct hugezero_grant *grant;
         struct fake_daemon fake;
 
-        n_signals = 0;
+        atomic_store(&n_signals, 0);
         fake_start(&fake, script_late, NULL);
         struct hugezero_conn *conn = connect_to(&fake);
         struct hugezero_request *request = request_bytes(1, 0);
@@ -441,7 +502,7 @@ static void signals_do_not_end_a_call(void **state) {
         assert_int_equal(hugezero_acquire(conn, request, &grant), -ENOMEM);
         assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
         assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
-        assert_true(n_signals >= 5);
+        assert_true(atomic_load(&n_signals) >= 5);
         hugezero_request_free(request);
         hugezero_conn_close(conn);
         fake_stop(&fake);
@@ -525,9 +586,11 @@ int main(void) {
                 test_without_fd_leak(a_structure_of_another_version_is_filled_as_far_as_it_goes),
                 test_without_fd_leak(a_grant_of_several_messages_is_put_together),
                 test_without_fd_leak(answers_in_any_order_find_their_requests),
+                test_without_fd_leak(each_request_keeps_its_own_reason),
                 test_without_fd_leak(a_cancelled_request_never_has_a_grant),
                 test_without_fd_leak(requests_outlive_their_connection),
                 test_without_fd_leak(submitting_never_blocks_and_is_bounded),
+                test_without_fd_leak(a_blocking_call_sends_what_was_queued_before_it),
                 test_without_fd_leak(signals_do_not_end_a_call),
                 test_without_fd_leak(a_forked_child_keeps_grants_and_leaves_the_connection_alone),
         };
