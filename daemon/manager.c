@@ -31,7 +31,7 @@ struct manager {
         const struct config_args *args;
         struct config *config;
         struct event_base *base;
-        struct event *on_sigterm, *on_sigint, *on_sighup;
+        struct event *on_sigterm, *on_sigint, *on_sighup, *watchdog;
         struct worker_pool *closer;
         struct quota *quota;
         struct reclaim *reclaim;
@@ -118,6 +118,22 @@ static void log_start(const struct config *config, unsigned n_adopted) {
                                  config->pools[i].extent_bytes == 0 ? "auto" : format_size(config->pools[i].extent_bytes, extent));
 }
 
+static void on_watchdog(int fd, short what, void *userdata) {
+        (void) sd_notify(/* unset_environment= */ 0, "WATCHDOG=1");
+}
+
+/* Twice within the time that the service manager allows, as sd_watchdog_enabled(3) advises. */
+static int feed_watchdog(struct manager *manager) {
+        uint64_t allowed_us;
+        int r = sd_watchdog_enabled(/* unset_environment= */ 0, &allowed_us);
+
+        if (r <= 0)
+                return r;
+        struct timeval interval = {.tv_sec = (time_t) (allowed_us / 2000000), .tv_usec = (suseconds_t) (allowed_us / 2 % 1000000)};
+        manager->watchdog = event_new(manager->base, -1, EV_PERSIST, on_watchdog, manager);
+        return manager->watchdog && event_add(manager->watchdog, &interval) >= 0 ? 0 : -ENOMEM;
+}
+
 static int build(struct manager *manager, const struct topology *topology, struct inherited *inherited, const char **ret_what) {
         int r;
 
@@ -126,6 +142,8 @@ static int build(struct manager *manager, const struct topology *topology, struc
         if (!manager->base)
                 return -ENOMEM;
         r = handle_signals(manager);
+        if (r >= 0)
+                r = feed_watchdog(manager);
         if (r < 0)
                 return r;
         *ret_what = "starting the worker threads";
@@ -210,6 +228,8 @@ struct manager *manager_free(struct manager *manager) {
         quota_free(manager->quota);
         if (manager->on_sigterm)
                 event_free(manager->on_sigterm);
+        if (manager->watchdog)
+                event_free(manager->watchdog);
         if (manager->on_sighup)
                 event_free(manager->on_sighup);
         if (manager->on_sigint)
