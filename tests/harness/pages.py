@@ -64,10 +64,10 @@ def need_pages(n, page_size=PAGE_2M):
 class Mapping:
     """A raw mapping: it keeps no descriptor (Python's mmap keeps a duplicate) and may be longer than its file."""
 
-    def __init__(self, fd, length, *, prot=PROT_READ | PROT_WRITE, flags=MAP_SHARED, align=None):
+    def __init__(self, fd, length, *, prot=PROT_READ | PROT_WRITE, flags=MAP_SHARED, align=None, offset=0):
         self.length = length
         place = self._place(length, align) if align else None
-        self.addr = _check(_libc.mmap(place, length, prot, flags | (MAP_FIXED if place else 0), fd, 0), f"mmap of {length} bytes")
+        self.addr = _check(_libc.mmap(place, length, prot, flags | (MAP_FIXED if place else 0), fd, offset), f"mmap of {length} bytes")
 
     @staticmethod
     def _place(length, align):

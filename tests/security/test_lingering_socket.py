@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Whoever closes the last descriptor of a TCP socket with unsent data waits as long as its sender has chosen."""
+
+import errno
+
+from harness import hostile
+from harness.pages import MIB, need_pages
+
+LINGER_S = 4
+
+
+def test_closing_such_a_socket_takes_as_long_as_its_sender_chose(start_child):
+    """The attack, on somebody without protection."""
+    assert start_child(uid=3001).call(hostile.time_of_close, 1) >= 0.9
+
+
+def test_a_lingering_socket_sent_to_the_daemon_delays_nobody(start_daemon, attacker, victim):
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:2M:16M"], config="ReleaseGrace=50ms\n")
+    daemon.wait_full()
+    error = attacker.call(hostile.send_lingering_socket, daemon.socket_path, LINGER_S)
+    assert error in (None, errno.EPERM)  # newer kernels do not even let it pass
+    times = victim.call(hostile.time_acquires, daemon.socket_path, 2 * MIB, 2)
+    assert len(times) > 10
+    assert max(times) < LINGER_S / 4
