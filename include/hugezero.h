@@ -868,6 +868,55 @@ HUGEZERO_EXPORT uint32_t hugezero_status_get_n_grants(const struct hugezero_stat
 HUGEZERO_EXPORT int hugezero_status_get_grant(const struct hugezero_status *status, uint32_t idx,
                                               struct hugezero_grant_info *info);
 
+/* --------------------------------------------------------------- administration -------------------------------------------- */
+
+/**
+ * hugezero_daemon_reload - have the daemon read its configuration again
+ * @conn:  open connection of an administrator: root, or the user that the daemon runs as. Borrowed.
+ *
+ * Pools grow, shrink, come and go as the file says, and lose what hugezero_pool_resize() gave them. What is ready beyond a lower
+ * target goes back to the kernel; what clients hold stays theirs. SIGHUP to the daemon does the same and tells nobody.
+ *
+ * Guarantee:  all of the configuration is in force, or nothing of it when there is an error in it
+ * Threads:    one at a time per connection
+ * Blocks:     until the daemon has read it; filling and shrinking go on behind it
+ * Returns:    0, or a negative errno
+ * Errors:     -EPERM   the caller is no administrator
+ *             -EINVAL  there is an error in it; hugezero_conn_get_error_text() says in which line
+ *             -ENOSPC  too many pools, those included that were removed and are still held
+ *             -ENOENT, -EACCES and the like  the file cannot be read
+ *             -EOPNOTSUPP  the daemon is too old
+ *             -ENOBUFS, -ENOMEM  as hugezero_request_submit()
+ *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
+ * Since:      0.1
+ */
+HUGEZERO_EXPORT int hugezero_daemon_reload(struct hugezero_conn *conn);
+
+/**
+ * hugezero_pool_resize - give a pool another target
+ * @conn:          open connection of an administrator: root, or the user that the daemon runs as. Borrowed.
+ * @pool:          its name; NULL or "" for all pools. Borrowed.
+ * @node:          NUMA node number, or HUGEZERO_NODE_ANY for all nodes
+ * @target_bytes:  what it is to hold on each of these nodes, handed out or not; whole pages, in a pool of fixed extents whole
+ *                 extents; 0 empties it
+ *
+ * The daemon fills the pool up to there, or gives what is ready beyond it back to the kernel; what clients hold stays theirs. It
+ * lasts until the next hugezero_daemon_reload() or start.
+ *
+ * Guarantee:  all that are meant have the target, or none
+ * Threads:    one at a time per connection
+ * Blocks:     until the daemon has taken note; filling and shrinking go on behind it, as hugezero_status_read() shows
+ * Returns:    0, or a negative errno
+ * Errors:     -EPERM   the caller is no administrator
+ *             -ENOENT  there is no such pool, or not on that node
+ *             -EINVAL  no whole pages or extents, a name that no pool can have, or a negative node
+ *             -EOPNOTSUPP  the daemon is too old
+ *             -ENOBUFS, -ENOMEM  as hugezero_request_submit()
+ *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
+ * Since:      0.1
+ */
+HUGEZERO_EXPORT int hugezero_pool_resize(struct hugezero_conn *conn, const char *pool, int32_t node, uint64_t target_bytes);
+
 #ifdef __cplusplus
 }
 #endif

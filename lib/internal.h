@@ -56,6 +56,9 @@ void thread_set_text(const char *format, ...) __attribute__((format(printf, 1, 2
 void call_finish(struct call *call, int result, const char *text);
 void call_unlink(struct call *call);
 
+/* What the daemon can have as the name of a pool; "" is any. */
+bool is_pool_name(const char *pool);
+
 struct grant_extent {
         int fd; /* -EBADF: taken or released */
         uint32_t item, position; /* position: as the daemon counts */

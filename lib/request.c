@@ -31,7 +31,7 @@ int hugezero_request_new(struct hugezero_request **ret_request) {
         return 0;
 }
 
-static bool is_name(const char *pool) {
+bool is_pool_name(const char *pool) {
         size_t n = strnlen(pool, WIRE_POOL_NAME_BYTES);
 
         for (size_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ int hugezero_request_add_item(struct hugezero_request *request, uint64_t bytes, 
                 return -EINVAL;
         if (page_size_bytes > 0 && (page_size_bytes < MIN_PAGE_BYTES || (page_size_bytes & (page_size_bytes - 1))))
                 return -EINVAL;
-        if (pool && !is_name(pool))
+        if (pool && !is_pool_name(pool))
                 return -EINVAL;
         if (request->submitted)
                 return -EBUSY;

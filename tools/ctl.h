@@ -26,8 +26,11 @@ struct ctl {
 /* Each gets the whole command line from its own name on, and may be asked for --help. Returns an exit code. */
 int ctl_verb_bench(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_doctor(struct ctl *ctl, int argc, char *argv[]);
+int ctl_verb_drain(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_grants(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]);
+int ctl_verb_reload(struct ctl *ctl, int argc, char *argv[]);
+int ctl_verb_resize(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_run(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]);
 

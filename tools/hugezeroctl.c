@@ -11,7 +11,8 @@ static const struct {
         int (*run)(struct ctl *ctl, int argc, char *argv[]);
 } verbs[] = {
         {"status", ctl_verb_status}, {"grants", ctl_verb_grants}, {"run", ctl_verb_run},
-        {"hold", ctl_verb_hold},     {"bench", ctl_verb_bench},   {"doctor", ctl_verb_doctor},
+        {"hold", ctl_verb_hold},     {"resize", ctl_verb_resize}, {"drain", ctl_verb_drain},
+        {"reload", ctl_verb_reload}, {"bench", ctl_verb_bench},   {"doctor", ctl_verb_doctor},
 };
 
 static const char help[] = "Usage: hugezeroctl [--socket PATH] VERB [OPTIONS]\n"
@@ -23,6 +24,9 @@ static const char help[] = "Usage: hugezeroctl [--socket PATH] VERB [OPTIONS]\n"
                            "  grants    who asked for what, how long ago, and who has it now\n"
                            "  run       start a program with granted memory as file descriptors\n"
                            "  hold      keep a grant and print its path\n"
+                           "  resize    give a pool another target\n"
+                           "  drain     give what is ready back to the kernel\n"
+                           "  reload    have the daemon read its configuration again\n"
                            "  bench     measure the pool against the kernel\n"
                            "  doctor    what on this host stands in the way, and what to do\n"
                            "\n"

@@ -19,12 +19,15 @@ from hugezero_client import Client, Item
 NOBODY = 65534
 GROUP = 61234  # nobody's group: only the client under test is a member
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
-VERBS = "status", "grants", "run", "hold", "bench", "doctor"
+VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "bench", "doctor"
 NEEDS_DAEMON = {
     "status": ["status"],
     "grants": ["grants"],
     "run": ["run", "--grant", "name=a,bytes=2M", "--", "true"],
     "hold": ["hold", "bytes=2M"],
+    "resize": ["resize", "vm", "2M"],
+    "drain": ["drain"],
+    "reload": ["reload"],
     "bench": ["bench", "--bytes", "2M"],
 }
 # What a program started by run does with its memory: says its size, whether all of it is zero, and writes to it
@@ -134,6 +137,17 @@ def test_the_version_is_the_projects(build):
         (["grants", "4711"], "'4711'"),
         (["doctor", "me"], "'me'"),
         (["bench", "fast"], "'fast'"),
+        (["reload", "now"], "'now'"),
+        (["resize"], "a pool and a size"),
+        (["resize", "vm"], "a pool and a size"),
+        (["resize", "vm", "much"], "'much'"),
+        (["resize", "vm", "2M", "4M"], "'4M'"),
+        (["resize", "", "2M"], "pool ''"),
+        (["resize", "vm", "2M", "--node", "-1"], "--node -1"),
+        (["drain", "vm"], "'vm'"),
+        (["drain", "--pool", ""], "pool ''"),
+        (["drain", "--node", "all"], "--node all"),
+        (["drain", "--wait=soon"], "--wait=soon"),
         (["run"], "--grant"),
         (["run", "--", "true"], "--grant"),
         (["run", "--grant", "name=a,bytes=2M"], "command"),

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "hugezeroctl.1.scd"
-VERBS = "status", "grants", "run", "hold", "bench", "doctor"
+VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "bench", "doctor"
 EVERYWHERE = {"--help", "--socket"}  # described once, for all verbs
 FOR_TESTS = {"doctor": {"--root"}}  # in the page only
 
