@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""tools/demo: what it promises in --help, and a small run of all of it."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+from harness.pages import need_pages
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def demo(*words):
+    # Elsewhere than in the clone: it finds its files by itself
+    return subprocess.run([ROOT / "tools" / "demo", *words], cwd="/", capture_output=True, text=True, check=False, timeout=240)
+
+
+def test_help_fits_80_columns_and_goes_to_stdout():
+    answer = demo("--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("Usage: tools/demo ")
+    assert max(map(len, answer.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("words", [["--frobnicate"], ["now"], ["--bytes"], ["--bytes", "much"], ["--build"], ["--build", "/nosuch"]], ids=" ".join)
+def test_a_wrong_argument_is_a_complaint_with_exit_2(words):
+    answer = demo(*words)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("tools/demo: ") and words[0] in answer.stderr
+
+
+def test_it_serves_clients_and_measures(build):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be sure to find pages")
+    need_pages(512)
+    answer = demo("--bytes", "64M", "--build", str(build))
+    assert (answer.returncode, answer.stderr) == (0, ""), answer
+    for word in "a program that was given the path", "a client in Python", "times as long as the pool", "times the raw exchange":
+        assert word in answer.stdout, answer.stdout
