@@ -112,9 +112,9 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
 #define HUGEZERO_MISS_WAIT UINT32_C(1) /* wait until memory comes back or is filled, first come first served */
 #define HUGEZERO_MISS_FILL UINT32_C(2) /* have the kernel zero what is missing now, refuse when it has too few pages */
 
-#define HUGEZERO_MAX_ITEMS 16             /* items of one request: a limit of the protocol */
-#define HUGEZERO_ALL_EXTENTS UINT32_MAX   /* instead of the position of one extent */
-#define HUGEZERO_ALL_ITEMS UINT32_MAX     /* instead of the position of one item */
+#define HUGEZERO_MAX_ITEMS 16           /* items of one request: a limit of the protocol */
+#define HUGEZERO_ALL_EXTENTS UINT32_MAX /* instead of the position of one extent */
+#define HUGEZERO_ALL_ITEMS UINT32_MAX   /* instead of the position of one item */
 
 /* ---------------------------------------------------------------- connection ---------------------------------------------- */
 
@@ -539,8 +539,8 @@ HUGEZERO_EXPORT int hugezero_grant_take_fd(struct hugezero_grant *grant, uint32_
  *             -EBADMSG  a file is shorter than the daemon said
  * Since:      0.1
  */
-HUGEZERO_EXPORT int hugezero_grant_map(struct hugezero_grant *grant, uint32_t item, void *addr, uint32_t flags,
-                                       void **ret_addr, uint64_t *ret_bytes);
+HUGEZERO_EXPORT int hugezero_grant_map(struct hugezero_grant *grant, uint32_t item, void *addr, uint32_t flags, void **ret_addr,
+                                       uint64_t *ret_bytes);
 
 /**
  * hugezero_grant_notify_mapped - tell the daemon that the grant is mapped and touched
@@ -685,25 +685,25 @@ HUGEZERO_EXPORT int hugezero_free(void *addr);
 
 /* The daemon as a whole. n_..._total and ..._bytes_total count since its start. */
 struct hugezero_daemon_info {
-        uint32_t struct_bytes;        /* set by the caller: sizeof(struct hugezero_daemon_info) */
-        uint32_t reserved;            /* 0 */
-        char version[32];             /* the daemon's, 0-terminated */
-        uint64_t uptime_ms;           /* milliseconds since start */
-        uint64_t n_clients;           /* connections, this one included */
-        uint64_t n_waiting;           /* requests that were not answered yet */
-        uint64_t n_grants;            /* grants of which something is still out */
-        uint64_t n_extents_granted;   /* extents out */
-        uint64_t n_granted_total;     /* requests that were granted */
-        uint64_t n_refused_total;     /* requests that were refused */
-        uint64_t n_exact_total;       /* extents handed out as they were */
-        uint64_t n_cut_total;         /* extents cut to the request */
-        uint64_t n_grown_total;       /* extents grown to the request */
-        uint64_t n_built_total;       /* extents built for the request from nothing */
-        uint64_t zeroed_bytes_total;  /* zeroed by kernel or daemon, for whatever purpose */
-        uint64_t granted_bytes_total; /* handed out */
+        uint32_t struct_bytes;         /* set by the caller: sizeof(struct hugezero_daemon_info) */
+        uint32_t reserved;             /* 0 */
+        char version[32];              /* the daemon's, 0-terminated */
+        uint64_t uptime_ms;            /* milliseconds since start */
+        uint64_t n_clients;            /* connections, this one included */
+        uint64_t n_waiting;            /* requests that were not answered yet */
+        uint64_t n_grants;             /* grants of which something is still out */
+        uint64_t n_extents_granted;    /* extents out */
+        uint64_t n_granted_total;      /* requests that were granted */
+        uint64_t n_refused_total;      /* requests that were refused */
+        uint64_t n_exact_total;        /* extents handed out as they were */
+        uint64_t n_cut_total;          /* extents cut to the request */
+        uint64_t n_grown_total;        /* extents grown to the request */
+        uint64_t n_built_total;        /* extents built for the request from nothing */
+        uint64_t zeroed_bytes_total;   /* zeroed by kernel or daemon, for whatever purpose */
+        uint64_t granted_bytes_total;  /* handed out */
         uint64_t scrubbed_bytes_total; /* zeroed in place for another use by the same service */
-        uint64_t n_fds_in_flight;     /* descriptors sent and not yet received */
-        uint64_t n_doubts_total;      /* extents dropped because something about them was not certain */
+        uint64_t n_fds_in_flight;      /* descriptors sent and not yet received */
+        uint64_t n_doubts_total;       /* extents dropped because something about them was not certain */
 };
 
 /* A pool on one node. */

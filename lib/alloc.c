@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -160,17 +161,29 @@ static int alloc_from_daemon(struct hugezero_request *request, uint32_t flags, s
         return r;
 }
 
-/* No daemon that can be asked, or none with memory of this kind. Limits of the uid and wrong arguments are final. */
+/* No daemon that can be asked, or none with such memory (ENOENT says both). Limits of the uid and wrong arguments are final. */
 static bool is_reason_to_fall_back(int r) {
-        static const int reasons[] = {
-                ENOENT, ECONNREFUSED, EACCES, EPROTO, ETIMEDOUT, ECONNRESET, EUSERS, ESHUTDOWN, /* no daemon */
-                EAGAIN, ENOMEM, ENOSPC, ENODEV,                                                 /* no memory */
-        };
+        static const int no_daemon[] = {ENOENT, ECONNREFUSED, EACCES, EPROTO, ETIMEDOUT, ECONNRESET, EUSERS, ESHUTDOWN};
+        static const int no_memory[] = {EAGAIN, ENOMEM, ENOSPC, ENODEV};
 
-        for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
-                if (r == -reasons[i])
+        for (size_t i = 0; i < sizeof(no_daemon) / sizeof(no_daemon[0]); i++)
+                if (r == -no_daemon[i])
+                        return true;
+        for (size_t i = 0; i < sizeof(no_memory) / sizeof(no_memory[0]); i++)
+                if (r == -no_memory[i])
                         return true;
         return false;
+}
+
+static int fall_back(uint64_t bytes, uint64_t page_size_bytes, int32_t node, uint32_t flags, struct piece *piece) {
+        char reason[TEXT_BYTES / 2];
+
+        int r = fallback_map(bytes, page_size_bytes, node, flags, &piece->addr, &piece->bytes);
+        if (r < 0) {
+                (void) snprintf(reason, sizeof(reason), "%s", hugezero_conn_get_error_text(NULL));
+                thread_set_text("no huge pages from the kernel: %s; and none from the daemon: %s", strerror(-r), reason);
+        }
+        return r;
 }
 
 static int remember(const struct piece *piece, struct piece *entry) {
@@ -186,8 +199,10 @@ int hugezero_alloc(uint64_t bytes, uint64_t page_size_bytes, int32_t node, uint3
         _cleanup_free_ struct piece *entry = NULL;
         struct piece piece = {};
 
-        if (!ret_addr || (flags & ~ALLOC_FLAGS) || ((flags & HUGEZERO_WAIT) && (flags & HUGEZERO_FILL)))
+        if (!ret_addr || (flags & ~ALLOC_FLAGS) || ((flags & HUGEZERO_WAIT) && (flags & HUGEZERO_FILL))) {
+                thread_set_text("cannot put the request together: no place for the address, or flags that make no sense");
                 return -EINVAL;
+        }
         (void) pthread_once(&once, register_fork_handlers);
         entry = malloc(sizeof(*entry));
         int r = entry ? hugezero_request_new(&request) : -ENOMEM;
@@ -201,7 +216,7 @@ int hugezero_alloc(uint64_t bytes, uint64_t page_size_bytes, int32_t node, uint3
 
         r = alloc_from_daemon(request, flags, &piece);
         if ((flags & HUGEZERO_FALLBACK_MMAP) && is_reason_to_fall_back(r))
-                r = fallback_map(bytes, page_size_bytes, node, flags, &piece.addr, &piece.bytes);
+                r = fall_back(bytes, page_size_bytes, node, flags, &piece);
         if (r < 0)
                 return r;
         r = remember(&piece, entry);

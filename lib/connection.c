@@ -23,8 +23,8 @@
 #include "fdpass.h"
 #include "internal.h"
 
-#define OPEN_TIMEOUT_MS 10000   /* chosen: a daemon that is being started answers within a second */
-#define MAX_QUEUED_PACKETS 256  /* chosen: the socket's own buffer takes about as many */
+#define OPEN_TIMEOUT_MS 10000  /* chosen: a daemon that is being started answers within a second */
+#define MAX_QUEUED_PACKETS 256 /* chosen: the socket's own buffer takes about as many */
 #define TEXT_EMFILE "the grant has more descriptors than this process may open; raise RLIMIT_NOFILE (ulimit -n)"
 #define MAX_PACKETS_AT_ONCE 256 /* chosen: bounds one hugezero_conn_dispatch() against a daemon that never stops sending */
 
@@ -176,7 +176,8 @@ static int receive_packet(struct hugezero_conn *conn) {
         if (n == -EMFILE)
                 return take_truncated(conn, buffer);
         if (n == 0 || n == -ECONNRESET)
-                return conn_break(conn, -ECONNRESET, "the daemon has closed the connection: stopped, restarted, or it cut us off");
+                return conn_break(conn, -ECONNRESET,
+                                  "the daemon has closed the connection: stopped, restarted, or it cut us off");
         if (n < 0 && n != -EMSGSIZE && n != -EBADMSG)
                 return conn_break(conn, (int) n, "cannot receive from the daemon");
 

@@ -22,7 +22,7 @@ static int grant_new(const struct wire_d_grant *message, struct hugezero_grant *
         struct hugezero_grant *grant = malloc(sizeof(*grant) + message->n_extents_total * sizeof(grant->extents[0]));
         if (!grant)
                 return -ENOMEM;
-        *grant = (struct hugezero_grant) {.id = message->grant_id, .n_extents = message->n_extents_total};
+        *grant = (struct hugezero_grant){.id = message->grant_id, .n_extents = message->n_extents_total};
         *ret_grant = grant;
         return 0;
 }
@@ -79,7 +79,7 @@ int grant_collect(struct hugezero_grant **grant, const struct wire_c_acquire *ac
                 return -EBADMSG;
         for (size_t i = 0; i < n_fds; i++) {
                 const struct wire_extent *extent = &message->extents[i];
-                g->extents[g->n_arrived] = (struct grant_extent) {
+                g->extents[g->n_arrived] = (struct grant_extent){
                         .fd = take_fd(&fds[i]),
                         .item = extent->item,
                         .position = g->n_arrived,

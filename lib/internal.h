@@ -60,7 +60,7 @@ void call_unlink(struct call *call);
 bool is_pool_name(const char *pool);
 
 struct grant_extent {
-        int fd; /* -EBADF: taken or released */
+        int fd;                  /* -EBADF: taken or released */
         uint32_t item, position; /* position: as the daemon counts */
         int32_t node;
         uint64_t bytes, page_size_bytes;

@@ -189,7 +189,8 @@ int map_touch_shareable(const struct hugezero_grant *grant, void *addr) {
                 const struct grant_extent *extent = &grant->extents[i];
                 /* Whole aligned GiB at addresses congruent to the file offset; larger pages have no such tables. */
                 bool shareable = (uintptr_t) addr % SHARE_BYTES == 0 && extent->page_size_bytes < SHARE_BYTES;
-                for (uint64_t offset_bytes = 0; shareable && offset_bytes + SHARE_BYTES <= extent->bytes; offset_bytes += SHARE_BYTES) {
+                for (uint64_t offset_bytes = 0; shareable && offset_bytes + SHARE_BYTES <= extent->bytes;
+                     offset_bytes += SHARE_BYTES) {
                         if (madvise(at(addr, offset_bytes), extent->page_size_bytes, MADV_POPULATE_READ) < 0)
                                 return negative_errno();
                         n_touched++;

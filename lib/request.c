@@ -11,7 +11,7 @@
 #include "internal.h"
 
 #define MIN_PAGE_BYTES 4096 /* kernel: no page is smaller */
-#define MAX_NODES 1024 /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
+#define MAX_NODES 1024      /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
 #define ITEM_FLAGS (HUGEZERO_NODE_PREFERRED | HUGEZERO_SEVERAL_FDS | HUGEZERO_REOPENABLE)
 
 struct hugezero_request {
@@ -118,8 +118,10 @@ static int check_free_fds(struct hugezero_conn *conn, unsigned n_fds) {
                 fds[n] = fcntl(conn_fd(conn), F_DUPFD_CLOEXEC, 0);
                 if (fds[n] < 0) {
                         r = negative_errno();
-                        conn_set_text(conn, "the request needs %u free descriptors, but this process may open only %u more; "
-                                            "raise RLIMIT_NOFILE (ulimit -n)", n_fds, n);
+                        conn_set_text(conn,
+                                      "the request needs %u free descriptors, but this process may open only %u more; "
+                                      "raise RLIMIT_NOFILE (ulimit -n)",
+                                      n_fds, n);
                         break;
                 }
         }
@@ -148,7 +150,7 @@ int hugezero_request_submit(struct hugezero_request *request, struct hugezero_co
 
         message.op = WIRE_C_ACQUIRE;
         message.c_acquire = request->acquire;
-        request->call = (struct call) {.answer_op = WIRE_D_GRANT, .answer = take_grant};
+        request->call = (struct call){.answer_op = WIRE_D_GRANT, .answer = take_grant};
         r = conn_call(conn, &message, &request->call);
         if (r < 0)
                 return r;

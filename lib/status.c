@@ -17,8 +17,8 @@ struct hugezero_status {
 struct question {
         struct call call;
         struct hugezero_status *status;
-        bool more;                 /* rows follow behind the last one */
-        uint64_t last_grant_id;    /* of the last row of the answer */
+        bool more;              /* rows follow behind the last one */
+        uint64_t last_grant_id; /* of the last row of the answer */
         uint32_t last_extent;
 };
 
@@ -42,7 +42,7 @@ static int take_status(struct call *call, const struct wire_message *message, in
         const struct wire_d_status *from = &message->d_status;
         struct hugezero_daemon_info *to = &question_of(call)->status->daemon;
 
-        *to = (struct hugezero_daemon_info) {
+        *to = (struct hugezero_daemon_info){
                 .uptime_ms = from->uptime_ms,
                 .n_clients = from->n_clients,
                 .n_waiting = from->n_waiting,
@@ -65,7 +65,7 @@ static int take_status(struct call *call, const struct wire_message *message, in
 }
 
 static void fill_pool(struct hugezero_pool_info *to, const struct wire_pool_row *from) {
-        *to = (struct hugezero_pool_info) {
+        *to = (struct hugezero_pool_info){
                 .node = from->node,
                 .page_size_bytes = from->page_size_bytes,
                 .extent_bytes = from->extent_bytes,
@@ -106,7 +106,7 @@ static int take_pools(struct call *call, const struct wire_message *message, int
 }
 
 static void fill_grant(struct hugezero_grant_info *to, const struct wire_grant_row *from) {
-        *to = (struct hugezero_grant_info) {
+        *to = (struct hugezero_grant_info){
                 .extent = from->extent,
                 .grant_id = from->grant_id,
                 .uid = from->uid,

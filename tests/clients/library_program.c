@@ -9,7 +9,8 @@
  *   check                is all of it zero? then write to all of it               -> 1 or 0
  *   free                 hugezero_free                                            -> 0
  *
- * A call that fails answers its negative errno. The grant and its descriptors are closed at once: mappings are all that is left.
+ * A call that fails answers its negative errno. The grant and its descriptors are closed at once: mappings are all that is
+ * left.
  */
 #include <hugezero.h>
 #include <inttypes.h>

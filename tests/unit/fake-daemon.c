@@ -41,7 +41,7 @@ static void *serve(void *userdata) {
                 struct client *client = malloc(sizeof(*client));
                 must(client && fake->n_clients < FAKE_MAX_CLIENTS);
                 (void) pthread_mutex_lock(&fake->lock);
-                *client = (struct client) {fake, fake->n_clients++};
+                *client = (struct client){fake, fake->n_clients++};
                 fake->client_fds[client->idx] = fd;
                 must(pthread_create(&fake->clients[client->idx], NULL, serve_client, client) == 0);
                 (void) pthread_mutex_unlock(&fake->lock);
@@ -52,7 +52,7 @@ static void *serve(void *userdata) {
 void fake_start(struct fake_daemon *fake, fake_script_fn script, void *data) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-        *fake = (struct fake_daemon) {.folder = "/tmp/hugezero-test-XXXXXX", .script = script, .data = data};
+        *fake = (struct fake_daemon){.folder = "/tmp/hugezero-test-XXXXXX", .script = script, .data = data};
         must(mkdtemp(fake->folder));
         (void) snprintf(fake->path, sizeof(fake->path), "%s/socket", fake->folder);
         (void) strcpy(address.sun_path, fake->path);
@@ -121,16 +121,17 @@ bool fake_greet(int fd) {
         if (!fake_receive(fd, WIRE_C_HELLO, &hello))
                 return false;
         must(hello.c_hello.version_min == WIRE_VERSION && hello.c_hello.version_max == WIRE_VERSION);
-        answer = (struct wire_message) {
+        answer = (struct wire_message){
                 .op = WIRE_D_HELLO,
                 .request_id = hello.request_id,
-                .d_hello = {
-                        .magic = WIRE_MAGIC,
-                        .version = WIRE_VERSION,
-                        .max_items = WIRE_MAX_ITEMS,
-                        .max_fds = WIRE_MAX_FDS,
-                        .max_message_bytes = WIRE_MAX_MESSAGE_BYTES,
-                },
+                .d_hello =
+                        {
+                                .magic = WIRE_MAGIC,
+                                .version = WIRE_VERSION,
+                                .max_items = WIRE_MAX_ITEMS,
+                                .max_fds = WIRE_MAX_FDS,
+                                .max_message_bytes = WIRE_MAX_MESSAGE_BYTES,
+                        },
         };
         fake_send(fd, &answer, NULL, 0);
         return true;
@@ -164,22 +165,24 @@ int fake_hugetlb_memfd(uint64_t bytes) {
         return r;
 }
 
-void fake_grant(int fd, uint32_t request_id, uint64_t grant_id, const int *fds, size_t n_fds, uint64_t bytes, uint8_t page_shift) {
+void fake_grant(int fd, uint32_t request_id, uint64_t grant_id, const int *fds, size_t n_fds, uint64_t bytes,
+                uint8_t page_shift) {
         for (size_t first = 0; first < n_fds; first += WIRE_MAX_FDS) {
                 size_t n = n_fds - first < WIRE_MAX_FDS ? n_fds - first : WIRE_MAX_FDS;
                 struct wire_message message = {
                         .op = WIRE_D_GRANT,
                         .request_id = request_id,
-                        .d_grant = {
-                                .grant_id = grant_id,
-                                .n_extents_total = (uint32_t) n_fds,
-                                .first_extent = (uint32_t) first,
-                                .n_extents = (uint16_t) n,
-                        },
+                        .d_grant =
+                                {
+                                        .grant_id = grant_id,
+                                        .n_extents_total = (uint32_t) n_fds,
+                                        .first_extent = (uint32_t) first,
+                                        .n_extents = (uint16_t) n,
+                                },
                 };
 
                 for (size_t i = 0; i < n; i++)
-                        message.d_grant.extents[i] = (struct wire_extent) {.bytes = bytes, .page_shift = page_shift};
+                        message.d_grant.extents[i] = (struct wire_extent){.bytes = bytes, .page_shift = page_shift};
                 fake_send(fd, &message, fds + first, n);
         }
 }

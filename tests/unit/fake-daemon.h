@@ -14,12 +14,12 @@
 
 #define FAKE_MAX_CLIENTS 32
 
-#define must(condition)                                                                                  \
-        do {                                                                                             \
-                if (!(condition)) {                                                                      \
-                        (void) fprintf(stderr, "%s:%d: must: %s\n", __FILE__, __LINE__, #condition);     \
-                        abort();                                                                         \
-                }                                                                                        \
+#define must(condition)                                                                                                        \
+        do {                                                                                                                   \
+                if (!(condition)) {                                                                                            \
+                        (void) fprintf(stderr, "%s:%d: must: %s\n", __FILE__, __LINE__, #condition);                           \
+                        abort();                                                                                               \
+                }                                                                                                              \
         } while (0)
 
 struct fake_daemon;
@@ -31,11 +31,11 @@ struct fake_daemon {
         fake_script_fn script;
         int listener;
         pthread_t thread;
-        pthread_mutex_t lock;      /* protects what follows */
-        unsigned n_clients;        /* so far */
+        pthread_mutex_t lock; /* protects what follows */
+        unsigned n_clients;   /* so far */
         pthread_t clients[FAKE_MAX_CLIENTS];
         int client_fds[FAKE_MAX_CLIENTS];
-        void *data;                /* the test's */
+        void *data; /* the test's */
 };
 
 /* Listens at fake->path before it returns. */
@@ -54,5 +54,6 @@ void fake_refuse(int fd, uint32_t request_id, int error, const char *text);
 int fake_memfd(uint64_t bytes);
 /* A memfd of 2 MiB pages, all populated; negative errno where the machine has none left. */
 int fake_hugetlb_memfd(uint64_t bytes);
-/* One extent per descriptor, all of them item 0 on node 0, each @bytes of pages of 1 << @page_shift, in as many messages as it takes. */
-void fake_grant(int fd, uint32_t request_id, uint64_t grant_id, const int *fds, size_t n_fds, uint64_t bytes, uint8_t page_shift);
+/* One extent per descriptor, each @bytes of pages of 1 << @page_shift, item 0 on node 0; in as many messages as it takes. */
+void fake_grant(int fd, uint32_t request_id, uint64_t grant_id, const int *fds, size_t n_fds, uint64_t bytes,
+                uint8_t page_shift);

@@ -26,7 +26,8 @@ static inline struct hugezero_request *request_bytes(uint64_t bytes, uint32_t fl
 }
 
 /* Dispatches until the request has finished, as an event loop would. */
-static inline int finish_in_loop(struct hugezero_conn *conn, struct hugezero_request *request, struct hugezero_grant **ret_grant) {
+static inline int finish_in_loop(struct hugezero_conn *conn, struct hugezero_request *request,
+                                 struct hugezero_grant **ret_grant) {
         int r;
 
         while ((r = hugezero_request_finish(request, ret_grant)) == -EINPROGRESS) {

@@ -26,7 +26,8 @@ struct stock {
         bool go;
 };
 
-#define STOCK(n) {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_ready = (n)}
+#define STOCK(n)                                                                                                               \
+        { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_ready = (n) }
 
 static void grant_or_refuse(struct stock *stock, int fd, const struct wire_message *m) {
         const struct wire_item *item = &m->c_acquire.items[0];
@@ -70,7 +71,7 @@ static void script_stock(struct fake_daemon *fake, int fd) {
                         stock->n_released++;
                         stock->n_ready++;
                         (void) pthread_cond_broadcast(&stock->changed);
-                        fake_send(fd, &(struct wire_message) {.op = WIRE_D_DONE, .request_id = m.request_id}, NULL, 0);
+                        fake_send(fd, &(struct wire_message){.op = WIRE_D_DONE, .request_id = m.request_id}, NULL, 0);
                 } else
                         must(!"an operation that hugezero_alloc() does not need");
                 (void) pthread_mutex_unlock(&stock->lock);
@@ -227,7 +228,8 @@ static void wait_for_success(pid_t pid) {
         must(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* In a child: what the parent allocated is there and can be freed, and new memory comes over a connection of the child's own. */
+/* In a child: what the parent allocated is there and can be freed, and new memory comes over a connection of the child's own.
+ */
 static void use_in_child(char *inherited) {
         uint64_t bytes;
         void *addr;
@@ -297,7 +299,8 @@ static void *allocate_once(void *userdata) {
         return NULL;
 }
 
-/* The other thread is in the middle of the exchange with the daemon, and has its lock; neither it nor the lock is in the child. */
+/* The other thread is in the middle of the exchange with the daemon, and has its lock; neither it nor the lock is in the child.
+ */
 static void a_fork_in_the_middle_of_an_allocation_is_safe(void **state) {
         struct stock stock = STOCK(2);
         struct fake_daemon fake;
@@ -311,7 +314,7 @@ static void a_fork_in_the_middle_of_an_allocation_is_safe(void **state) {
         int n_before = count_fds();
         pid_t pid = fork();
         if (pid == 0) {
-                alarm(10); /* a lock that nobody will release would end here */
+                alarm(10);                         /* a lock that nobody will release would end here */
                 must(count_fds() == n_before - 1); /* the connection is not held open here */
                 must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0);
                 must(hugezero_free(addr) == 0);
@@ -350,6 +353,8 @@ static void the_fall_back_is_the_kernels_huge_pages(void **state) {
         }
         assert_string_equal(hugezero_conn_get_error_text(NULL), "nothing is ready");
         assert_true(hugezero_alloc(2 * MIB, 2 * MIB, 1023, HUGEZERO_FALLBACK_MMAP, (void **) &addr) < 0); /* no such node */
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "from the kernel"));
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "nothing is ready"));
         stock.error = EDQUOT; /* a limit is not to be gone round */
         assert_int_equal(hugezero_alloc(2 * MIB, 2 * MIB, HUGEZERO_NODE_ANY, HUGEZERO_FALLBACK_MMAP, (void **) &addr), -EDQUOT);
         fake_stop(&fake);
@@ -372,7 +377,7 @@ static void answer_pools(int fd, const struct wire_message *m, enum misbehaviour
         pools->n_rows_total = N_POOLS;
         pools->first_row = m->c_pools.first_row + (misbehaviour == POOLS_SKIPPED && m->c_pools.first_row > 0);
         for (uint32_t i = pools->first_row; i < N_POOLS && pools->n_rows < WIRE_MAX_POOL_ROWS; i++)
-                pools->rows[pools->n_rows++] = (struct wire_pool_row) {.name = "main", .node = (int32_t) i, .n_cut = i + 7};
+                pools->rows[pools->n_rows++] = (struct wire_pool_row){.name = "main", .node = (int32_t) i, .n_cut = i + 7};
         fake_send(fd, &answer, NULL, 0);
 }
 
@@ -386,7 +391,7 @@ static void answer_grants(int fd, const struct wire_message *m, enum misbehaviou
         if (next > 1 && misbehaviour == GRANTS_BACKWARDS)
                 next = 1;
         for (; next <= N_GRANTS && grants->n_rows < WIRE_MAX_GRANT_ROWS; next++)
-                grants->rows[grants->n_rows++] = (struct wire_grant_row) {
+                grants->rows[grants->n_rows++] = (struct wire_grant_row){
                         .grant_id = next, .page_shift = 21, .state = WIRE_EXTENT_PINNED, .bytes = 4 * MIB, .ino = next * 2};
         grants->more = next <= N_GRANTS;
         fake_send(fd, &answer, NULL, 0);

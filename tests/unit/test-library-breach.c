@@ -70,7 +70,8 @@ struct breach {
         int refused_error;
 };
 
-#define TWO_PAGES {.bytes = 2 * PAGE_BYTES, .page_shift = 12}
+#define TWO_PAGES                                                                                                              \
+        { .bytes = 2 * PAGE_BYTES, .page_shift = 12 }
 
 static const struct breach breaches[] = {
         {.what = "a descriptor is missing", .grant = {1, 1, 0, 1, .extents = {TWO_PAGES}}, .n_fds = 0},
@@ -104,7 +105,7 @@ static void script_breach(struct fake_daemon *fake, int fd) {
                 .d_grant = breach->grant,
         };
         if (answer.op == WIRE_D_REFUSED)
-                answer.d_refused = (struct wire_d_refused) {.error = breach->refused_error};
+                answer.d_refused = (struct wire_d_refused){.error = breach->refused_error};
         int n = wire_encode(&answer, buffer, sizeof(buffer));
         must(n > 0);
         must(fdpass_send(fd, buffer, (size_t) n - breach->n_cut_bytes, fds, breach->n_fds) == 0);
@@ -145,7 +146,7 @@ static void script_release_breach(struct fake_daemon *fake, int fd) {
         must(fake_receive(fd, WIRE_C_ACQUIRE, &m));
         fake_grant(fd, m.request_id, 1, &memfd, 1, PAGE_BYTES, 12);
         must(fake_receive(fd, WIRE_C_RELEASE, &m));
-        fake_send(fd, &(struct wire_message) {.op = breach->op, .request_id = m.request_id}, &memfd, breach->n_fds);
+        fake_send(fd, &(struct wire_message){.op = breach->op, .request_id = m.request_id}, &memfd, breach->n_fds);
         must(!fake_receive(fd, 0, &m));
 }
 
@@ -210,7 +211,10 @@ static void script_announce_billions(struct fake_daemon *fake, int fd) {
         struct wire_message announcement = {
                 .op = WIRE_D_GRANT,
                 .request_id = m.request_id,
-                .d_grant = {.grant_id = 1, .n_extents_total = UINT32_MAX, .n_extents = 1, .extents = {{PAGE_BYTES, .page_shift = 12}}},
+                .d_grant = {.grant_id = 1,
+                            .n_extents_total = UINT32_MAX,
+                            .n_extents = 1,
+                            .extents = {{PAGE_BYTES, .page_shift = 12}}},
         };
         fake_send(fd, &announcement, &memfd, 1);
         must(!fake_receive(fd, 0, &m));
@@ -230,12 +234,11 @@ static void an_announced_number_is_not_believed(void **state) {
         fake_stop(&fake);
 }
 
-
 static struct rlimit lower_fd_limit(rlim_t n) {
         struct rlimit before, lower;
 
         assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-        lower = (struct rlimit) {n, before.rlim_max};
+        lower = (struct rlimit){n, before.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &lower), 0);
         return before;
 }
@@ -246,7 +249,8 @@ static void a_grant_without_room_is_refused_whole_and_the_connection_stays(void 
 
         fake_start(&fake, script_grant_pages, NULL);
         struct hugezero_conn *conn = connect_to(&fake);
-        struct hugezero_request *many = request_bytes(600 * PAGE_BYTES, HUGEZERO_SEVERAL_FDS), *one = request_bytes(PAGE_BYTES, 0);
+        struct hugezero_request *many = request_bytes(600 * PAGE_BYTES, HUGEZERO_SEVERAL_FDS),
+                                *one = request_bytes(PAGE_BYTES, 0);
         int n_before = count_fds();
 
         /* More than the limit allows at all, seen by the announced number; then more than are free, seen by MSG_CTRUNC. */

@@ -47,7 +47,7 @@ static void script_offer(struct fake_daemon *fake, int fd) {
                 must(offer->n_heard < 4);
                 offer->heard[offer->n_heard++] = m;
                 if (m.op == WIRE_C_RELEASE && m.c_release.extent != 0)
-                        fake_send(fd, &(struct wire_message) {.op = WIRE_D_DONE, .request_id = m.request_id}, NULL, 0);
+                        fake_send(fd, &(struct wire_message){.op = WIRE_D_DONE, .request_id = m.request_id}, NULL, 0);
                 else if (m.op == WIRE_C_RELEASE)
                         fake_refuse(fd, m.request_id, ENOENT, "extent 0 of grant 42 came back already");
         }
@@ -127,7 +127,10 @@ static char *reserve(uint64_t bytes) {
 static void extents_become_one_range_whole_gib_first(void **state) {
         struct offer offer = {
                 .n_extents = 4,
-                .extents = {{3 * GIB / 2, .page_shift = 21}, {2 * MIB, .page_shift = 21}, {GIB, .page_shift = 21}, {4 * MIB, .page_shift = 21}},
+                .extents = {{3 * GIB / 2, .page_shift = 21},
+                            {2 * MIB, .page_shift = 21},
+                            {GIB, .page_shift = 21},
+                            {4 * MIB, .page_shift = 21}},
         };
         static const uint64_t expected_bytes[] = {GIB, 3 * GIB / 2, 4 * MIB, 2 * MIB};
         struct hugezero_extent_info info = {.struct_bytes = sizeof(info)};

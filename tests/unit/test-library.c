@@ -20,10 +20,11 @@
 /* ---- connecting ---- */
 
 static void script_version_2(struct fake_daemon *fake, int fd) {
-        struct wire_message hello, answer = {
-                .op = WIRE_D_HELLO,
-                .d_hello = {.magic = WIRE_MAGIC, .version = 2, .max_items = 1, .max_fds = 1, .max_message_bytes = 1},
-        };
+        struct wire_message hello,
+                answer = {
+                        .op = WIRE_D_HELLO,
+                        .d_hello = {.magic = WIRE_MAGIC, .version = 2, .max_items = 1, .max_fds = 1, .max_message_bytes = 1},
+                };
 
         must(fake_receive(fd, WIRE_C_HELLO, &hello));
         answer.request_id = hello.request_id;
@@ -105,7 +106,9 @@ static void a_socket_without_permission_has_its_error(void **state) {
                 must(chmod(fake.path, 0) == 0);
                 must(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
                 _exit(hugezero_conn_open(fake.path, &conn) == -EACCES &&
-                                      strstr(hugezero_conn_get_error_text(NULL), "SocketGroup=") ? 0 : 1);
+                                      strstr(hugezero_conn_get_error_text(NULL), "SocketGroup=")
+                              ? 0
+                              : 1);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_int_equal(status, 0);
