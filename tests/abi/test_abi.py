@@ -54,6 +54,12 @@ def fixture_example(pkg_config, tmp_path):
     return program
 
 
+def environment(installed, socket_path):
+    """Of a program that is to find the installed library and that socket."""
+    lib = find(installed, "libhugezero.so.*").parent
+    return {**os.environ, "HUGEZERO_SOCKET": str(socket_path), "LD_LIBRARY_PATH": str(lib)}
+
+
 def names_in_map():
     text = re.sub(r"/\*.*?\*/", "", (ROOT / "lib" / "libhugezero.sym").read_text(), flags=re.DOTALL)
     return re.findall(r"^\s+(hugezero_\w+);$", text, flags=re.MULTILINE)
@@ -103,13 +109,12 @@ def test_pkg_config_says_where_the_daemon_is(pkg_config):
 def test_the_example_runs_on_memory_of_the_daemon(start_daemon, installed, example):
     pages.need_pages(8)
     daemon = start_daemon(pools=["2M:auto:16M"])
-    env = {**os.environ, "HUGEZERO_SOCKET": daemon.socket_path, "LD_LIBRARY_PATH": str(find(installed, "libhugezero.so.*").parent)}
-    output = run(example, env=env)
+    output = run(example, env=environment(installed, daemon.socket_path))
     assert re.fullmatch(rf"{8 * MIB} bytes at 0x[0-9a-f]+, the first is 0\n", output)
 
 
 def test_the_example_says_what_is_wrong_without_a_daemon(installed, example, tmp_path):
-    env = {**os.environ, "HUGEZERO_SOCKET": f"{tmp_path}/socket", "LD_LIBRARY_PATH": str(find(installed, "libhugezero.so.*").parent)}
+    env = environment(installed, f"{tmp_path}/socket")
     done = subprocess.run([example], capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 1
     assert f"{tmp_path}/socket" in done.stderr and "is hugezerod running" in done.stderr
