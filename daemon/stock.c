@@ -404,7 +404,7 @@ void stock_unmap(struct stock *stock, struct extent *extent) {
         struct work template = {};
 
         /* Without memory for the job the mapping just stays a while longer. */
-        (void) work_start(stock, extent, &unmap_kind, JOB_SCRUB, 1, &template);
+        (void) work_start(stock, extent, &unmap_kind, JOB_DROP, 1, &template);
 }
 
 /* Loop thread: descriptions and watches */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Worker threads of one node. One lock per pool guards its queues and the state of its jobs; it is never held while a step or a
- * done runs. Finished jobs go into a list, and an eventfd wakes the loop thread for them.
+ * done runs, nor by a thread of the idle class, which might not be run for a second. Finished jobs go into a list, and an
+ * eventfd wakes the loop thread for them.
  */
 #include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "pace.h"
 #include "topology.h"
 #include "worker.h"
 
@@ -31,6 +34,8 @@ struct worker {
         struct worker_pool *pool;
         unsigned idx;
         pthread_t thread;
+        _Atomic pid_t tid;
+        _Atomic bool is_idle; /* in the idle class, or about to be; the loop thread may end that */
 };
 
 struct worker_pool {
@@ -40,20 +45,33 @@ struct worker_pool {
         int event_fd;
         bool in_done; /* loop thread only */
 
-        pthread_mutex_t lock; /* guards the four below, and urgency, state, result and link of every job in here */
-        pthread_cond_t wake;  /* a job was queued, or stopping */
+        int policy;    /* written before the threads begin, as the next: the scheduling class of this process */
+        bool may_idle; /* threads can leave the idle class again */
+
+        pthread_mutex_t lock; /* guards the six below; urgency (writing), state, result, link and worker of every job in here */
+        pthread_cond_t wake;  /* a job was queued, or stopping; waits by the monotonic clock */
         struct job_list queued[_JOB_URGENCY_MAX];
         struct job_list finished;
+        struct pace pace; /* of background work */
+        unsigned n_jobs;  /* queued and running */
+        unsigned n_awaited; /* JOB_WAITING among them */
         bool stopping;
 
         unsigned n_threads;
         struct worker workers[];
 };
 
+static bool is_background(enum job_urgency urgency) {
+        return urgency == JOB_SCRUB || urgency == JOB_FILL;
+}
+
 /* Lock held. */
 static void finish_job(struct worker_pool *pool, struct job *job, int r) {
         const uint64_t one = 1;
 
+        pool->n_jobs--;
+        if (job->urgency == JOB_WAITING)
+                pool->n_awaited--;
         job->state = JOB_STATE_FINISHED;
         job->result = r;
         /* A counter cannot overflow: it is written only when the list was empty, and taking the list resets it first. */
@@ -70,28 +88,92 @@ static struct job *most_urgent(struct worker_pool *pool, enum job_urgency limit)
         return NULL;
 }
 
-/* Lock held, but not while a step runs. Returns when the job has finished or is queued again. */
-static void run_job(struct worker_pool *pool, struct job *job) {
+/* Lock held. Whether the next step of a job may begin; pays for it. */
+static bool may_step(struct worker_pool *pool, const struct job *job) {
+        return !is_background(job->urgency) || pace_take(&pool->pace, job->step_bytes, pace_now_ns());
+}
+
+/* Lock held. The most urgent job that may begin now, paid for. Of a class only the first one is asked: the others come after it. */
+static struct job *next_job(struct worker_pool *pool, uint64_t *ret_due_ns) {
+        *ret_due_ns = UINT64_MAX;
+        for (enum job_urgency urgency = 0; urgency < _JOB_URGENCY_MAX; urgency++) {
+                struct job *job = TAILQ_FIRST(&pool->queued[urgency]);
+
+                if (!job)
+                        continue;
+                if (may_step(pool, job))
+                        return job;
+                *ret_due_ns = pool->pace.due_ns;
+        }
+        return NULL;
+}
+
+/* Not to be told apart from success where it is not allowed: the work is the same, its neighbours feel it a little more. */
+static void set_class(pid_t tid, int policy) {
+        (void) sched_setscheduler(tid, policy, &(struct sched_param){});
+}
+
+/*
+ * Runs a step in the idle class: on a busy machine it takes only what others leave. It ends early when a client begins to wait
+ * for the job: the loop thread raises the urgency first and looks at is_idle then, this thread does the opposite, so that at
+ * least one of them notices.
+ */
+static int run_idle_step(struct worker *worker, struct job *job) {
+        int r;
+
+        worker->is_idle = true;
+        set_class(0, SCHED_IDLE);
+        if (!is_background(job->urgency) && job->urgency != JOB_AUDIT)
+                set_class(0, worker->pool->policy);
+        r = job->step(job);
+        set_class(0, worker->pool->policy);
+        worker->is_idle = false;
+        return r;
+}
+
+static int run_step(struct worker *worker, struct job *job) {
+        enum job_urgency urgency = job->urgency;
+
+        if (worker->pool->may_idle && job->step_may_idle && (is_background(urgency) || urgency == JOB_AUDIT))
+                return run_idle_step(worker, job);
+        return job->step(job);
+}
+
+/* Lock held, but not while a step runs. The first step was paid for. Returns when the job has finished or is queued again. */
+static void run_job(struct worker *worker, struct job *job) {
+        struct worker_pool *pool = worker->pool;
         int r;
 
         TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
         job->state = JOB_STATE_RUNNING;
+        job->worker = worker;
         for (;;) {
                 pthread_mutex_unlock(&pool->lock);
-                r = job->step(job);
+                r = run_step(worker, job);
                 pthread_mutex_lock(&pool->lock);
 
                 if (r <= 0)
                         return finish_job(pool, job, r);
                 if (job->state == JOB_STATE_STOPPING)
                         return finish_job(pool, job, -ECANCELED);
-                if (pool->stopping || most_urgent(pool, job->urgency))
+                if (pool->stopping || most_urgent(pool, job->urgency) || !may_step(pool, job))
                         break;
         }
         job->state = JOB_STATE_QUEUED;
+        job->worker = NULL;
         TAILQ_INSERT_HEAD(&pool->queued[job->urgency], job, link);
         /* Another thread may be idle by now; the urgent job is this one's, the interrupted one could be the other's. */
         pthread_cond_signal(&pool->wake);
+}
+
+/* Lock held. Until something is queued, or until background work is due. */
+static void wait_for_job(struct worker_pool *pool, uint64_t due_ns) {
+        struct timespec due = {.tv_sec = (time_t) (due_ns / PACE_NS_PER_S), .tv_nsec = (long) (due_ns % PACE_NS_PER_S)};
+
+        if (due_ns == UINT64_MAX)
+                pthread_cond_wait(&pool->wake, &pool->lock);
+        else
+                (void) pthread_cond_timedwait(&pool->wake, &pool->lock, &due);
 }
 
 static void *worker_main(void *userdata) {
@@ -106,15 +188,17 @@ static void *worker_main(void *userdata) {
         } else
                 snprintf(name, sizeof(name), "hz-any/%u", worker->idx);
         (void) pthread_setname_np(pthread_self(), name);
+        worker->tid = gettid();
 
         pthread_mutex_lock(&pool->lock);
         while (!pool->stopping) {
-                struct job *job = most_urgent(pool, _JOB_URGENCY_MAX);
+                uint64_t due_ns;
+                struct job *job = next_job(pool, &due_ns);
 
                 if (job)
-                        run_job(pool, job);
+                        run_job(worker, job);
                 else
-                        pthread_cond_wait(&pool->wake, &pool->lock);
+                        wait_for_job(pool, due_ns);
         }
         pthread_mutex_unlock(&pool->lock);
         return NULL;
@@ -144,6 +228,28 @@ static void on_finished(evutil_socket_t fd, short what, void *userdata) {
         call_done(pool, &jobs);
 }
 
+static void *try_idle_class(void *userdata) {
+        struct worker_pool *pool = userdata;
+
+        pool->may_idle = sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){}) >= 0 &&
+                         sched_setscheduler(0, pool->policy, &(struct sched_param){}) >= 0;
+        return NULL;
+}
+
+/*
+ * Everybody may enter the idle class; leaving it takes CAP_SYS_NICE or RLIMIT_NICE. A thread that could not leave would be of
+ * no use to a waiting client, so one that is needed for nothing else tries it. Going and coming takes 1 to 5 us (measured).
+ */
+static void find_idle_class(struct worker_pool *pool) {
+        pthread_t thread;
+
+        pool->policy = sched_getscheduler(0);
+        if (pool->policy != SCHED_OTHER && pool->policy != SCHED_BATCH)
+                return; /* an operator who wants real time wants no idle class */
+        if (pthread_create(&thread, NULL, try_idle_class, pool) == 0)
+                pthread_join(thread, NULL);
+}
+
 static int start_threads(struct worker_pool *pool, unsigned n_threads) {
         sigset_t blocked, saved;
         int r = 0;
@@ -155,10 +261,12 @@ static int start_threads(struct worker_pool *pool, unsigned n_threads) {
         sigdelset(&blocked, SIGILL);
         sigdelset(&blocked, SIGFPE);
         pthread_sigmask(SIG_SETMASK, &blocked, &saved);
+        find_idle_class(pool);
         while (pool->n_threads < n_threads && r == 0) {
                 struct worker *worker = &pool->workers[pool->n_threads];
 
-                *worker = (struct worker){.pool = pool, .idx = pool->n_threads};
+                worker->pool = pool;
+                worker->idx = pool->n_threads;
                 r = pthread_create(&worker->thread, NULL, worker_main, worker);
                 if (r == 0)
                         pool->n_threads++;
@@ -169,6 +277,15 @@ static int start_threads(struct worker_pool *pool, unsigned n_threads) {
 
 static void worker_pool_freep(struct worker_pool **pool) {
         *pool = worker_pool_free(*pool);
+}
+
+static void init_wake(pthread_cond_t *wake) {
+        pthread_condattr_t attributes;
+
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(wake, &attributes);
+        pthread_condattr_destroy(&attributes);
 }
 
 int worker_pool_new(struct event_base *base, const struct topology *topology, int node, unsigned n_threads,
@@ -182,8 +299,9 @@ int worker_pool_new(struct event_base *base, const struct topology *topology, in
                 return -ENOMEM;
         pool->topology = topology;
         pool->node = node;
+        pool->pace.bytes_per_s = PACE_UNLIMITED;
         pthread_mutex_init(&pool->lock, NULL);
-        pthread_cond_init(&pool->wake, NULL);
+        init_wake(&pool->wake);
         for (enum job_urgency urgency = 0; urgency < _JOB_URGENCY_MAX; urgency++)
                 TAILQ_INIT(&pool->queued[urgency]);
         TAILQ_INIT(&pool->finished);
@@ -237,29 +355,59 @@ unsigned worker_pool_n_threads(const struct worker_pool *pool) {
         return pool->n_threads;
 }
 
+void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s) {
+        pthread_mutex_lock(&pool->lock);
+        pool->pace.bytes_per_s = bytes_per_s;
+        pthread_mutex_unlock(&pool->lock);
+}
+
+unsigned worker_pool_n_jobs(struct worker_pool *pool) {
+        unsigned n_jobs;
+
+        pthread_mutex_lock(&pool->lock);
+        n_jobs = pool->n_jobs;
+        pthread_mutex_unlock(&pool->lock);
+        return n_jobs;
+}
+
+bool worker_pool_is_awaited(struct worker_pool *pool) {
+        bool is_awaited;
+
+        pthread_mutex_lock(&pool->lock);
+        is_awaited = pool->n_awaited > 0;
+        pthread_mutex_unlock(&pool->lock);
+        return is_awaited;
+}
+
 /* Lock held. */
-static void queue_job(struct worker_pool *pool, struct job *job, enum job_urgency urgency) {
-        job->urgency = urgency;
+static void queue_job(struct worker_pool *pool, struct job *job) {
         job->state = JOB_STATE_QUEUED;
-        TAILQ_INSERT_TAIL(&pool->queued[urgency], job, link);
+        TAILQ_INSERT_TAIL(&pool->queued[job->urgency], job, link);
         pthread_cond_signal(&pool->wake);
 }
 
 void worker_pool_submit(struct worker_pool *pool, struct job *job) {
         assert(job->step && job->done && job->urgency < _JOB_URGENCY_MAX);
         pthread_mutex_lock(&pool->lock);
-        queue_job(pool, job, job->urgency);
+        pool->n_jobs++;
+        if (job->urgency == JOB_WAITING)
+                pool->n_awaited++;
+        queue_job(pool, job);
         pthread_mutex_unlock(&pool->lock);
 }
 
 void worker_pool_raise(struct worker_pool *pool, struct job *job, enum job_urgency urgency) {
         pthread_mutex_lock(&pool->lock);
-        if (urgency < job->urgency) {
-                if (job->state == JOB_STATE_QUEUED) {
+        if (urgency < job->urgency && job->state != JOB_STATE_FINISHED) {
+                if (job->state == JOB_STATE_QUEUED)
                         TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
-                        queue_job(pool, job, urgency);
-                } else
-                        job->urgency = urgency;
+                if (urgency == JOB_WAITING)
+                        pool->n_awaited++;
+                job->urgency = urgency;
+                if (job->state == JOB_STATE_QUEUED)
+                        queue_job(pool, job);
+                else if (job->worker->is_idle)
+                        set_class(job->worker->tid, pool->policy);
         }
         pthread_mutex_unlock(&pool->lock);
 }

@@ -5,11 +5,16 @@
  * A job is queued on the loop thread, its step() runs on one worker thread again and again until it says it has finished, its
  * done() runs on the loop thread. After each step the worker looks up: a more urgent job goes first, the interrupted one goes
  * back to the head of its class.
+ *
+ * Background work (JOB_SCRUB, JOB_FILL) keeps a pace that all threads of the pool share. A job whose next step is not due yet
+ * goes back to the head of its class and occupies no thread; a raised one is background work no longer.
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/queue.h>
 
 struct event_base;
@@ -19,14 +24,24 @@ struct worker_pool;
 enum job_urgency { /* in order of urgency */
         JOB_WAITING, /* a client waits for it */
         JOB_LOW,     /* filling below the low mark */
-        JOB_SCRUB,   /* clearing and dropping what came back */
+        JOB_DROP,    /* giving memory back: moves no bytes, and fills wait for the kernel's free pages */
+        JOB_SCRUB,   /* clearing what came back */
         JOB_FILL,    /* filling to the target */
         JOB_AUDIT,
         _JOB_URGENCY_MAX,
 };
 
+struct worker;
+
 struct job {
-        enum job_urgency urgency;
+        _Atomic enum job_urgency urgency; /* submitted with it; changed by worker_pool_raise() only, read by anyone */
+        /*
+         * Of the next step; set by whoever submits, then by step() for the step after it. How many bytes it moves at most,
+         * which the pace is charged with in advance; and whether it can do with the idle scheduling class while it is
+         * background work: then it must hold nothing in the meantime that others wait for, the kernel's locks included.
+         */
+        uint64_t step_bytes;
+        bool step_may_idle;
         /* Worker thread; one slice (32 MiB of clearing) at most. 1: call again; 0: finished; negative errno: failed, finished. */
         int (*step)(struct job *job);
         /* Loop thread, exactly once per submitted job, also for cancelled (-ECANCELED) or failed ones. May free the job, not the pool. */
@@ -35,6 +50,7 @@ struct job {
         TAILQ_ENTRY(job) link;
         int result;
         int state;
+        struct worker *worker; /* that runs it */
 };
 
 /* @node -1: not bound. Threads are named "hz-NODE/N". @n_threads at least 1. */
@@ -42,6 +58,12 @@ int worker_pool_new(struct event_base *base, const struct topology *topology, in
 /* Asks all to stop at the next slice, joins them, calls done(-ECANCELED) for what is left, frees. */
 struct worker_pool *worker_pool_free(struct worker_pool *pool);
 unsigned worker_pool_n_threads(const struct worker_pool *pool);
+/* Loop thread, before anything is submitted. Of background work; UINT64_MAX, which is how a pool begins: no pace. */
+void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s);
+/* Any thread. Jobs that are queued or run. */
+unsigned worker_pool_n_jobs(struct worker_pool *pool);
+/* Any thread. Whether a JOB_WAITING is queued or runs. */
+bool worker_pool_is_awaited(struct worker_pool *pool);
 /* Loop thread. The job is borrowed until its done() was called. Cannot fail. */
 void worker_pool_submit(struct worker_pool *pool, struct job *job);
 /* Loop thread. Raises (never lowers) the urgency of a job that waits or runs. */

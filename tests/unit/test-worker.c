@@ -5,13 +5,18 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "pace.h"
 #include "topology.h"
 #include "worker.h"
 
+#define MIB (UINT64_C(1) << 20)
+#define NS_PER_MS UINT64_C(1000000)
 #define N_MANY 3000 /* chosen: runs in a fraction of a second with ThreadSanitizer */
 
 struct trace { /* one letter for each step and for each done, in order */
@@ -137,7 +142,7 @@ static void jobs_run_in_order_of_urgency(void **state) {
         struct probe jobs[] = {
                 probe(fixture, 'f', JOB_FILL, 1),    probe(fixture, 'a', JOB_AUDIT, 1), probe(fixture, 'w', JOB_WAITING, 1),
                 probe(fixture, 's', JOB_SCRUB, 1),   probe(fixture, 'l', JOB_LOW, 1),   probe(fixture, 'F', JOB_FILL, 1),
-                probe(fixture, 'W', JOB_WAITING, 1),
+                probe(fixture, 'W', JOB_WAITING, 1), probe(fixture, 'd', JOB_DROP, 1),
         };
 
         start_pool(fixture, 1);
@@ -146,7 +151,7 @@ static void jobs_run_in_order_of_urgency(void **state) {
                 worker_pool_submit(fixture->pool, &jobs[i].job);
         sem_post(&fixture->go);
         loop_until_done(fixture, &jobs[1], 1);
-        assert_string_equal(fixture->trace.text, "-wWlsfFa");
+        assert_string_equal(fixture->trace.text, "-wWldsfFa");
 }
 
 static void an_urgent_job_goes_between_two_steps(void **state) {
@@ -314,6 +319,183 @@ static void done_may_submit_the_job_again(void **state) {
         assert_int_equal(again.n_stepped, 2);
 }
 
+/* Background work at 1 MiB per second; a step of @step_bytes. */
+static struct probe paced_probe(struct fixture *fixture, char letter, enum job_urgency urgency, int n_steps,
+                                uint64_t step_bytes) {
+        struct probe paced = probe(fixture, letter, urgency, n_steps);
+
+        paced.job.step_bytes = step_bytes;
+        return paced;
+}
+
+static void background_work_waits_for_its_pace_and_nothing_else_does(void **state) {
+        struct fixture *fixture = *state;
+        struct probe paced = paced_probe(fixture, 's', JOB_SCRUB, 2, 3600 * MIB);
+        struct probe others[] = {
+                paced_probe(fixture, 'w', JOB_WAITING, 2, MIB), paced_probe(fixture, 'l', JOB_LOW, 2, MIB),
+                paced_probe(fixture, 'd', JOB_DROP, 2, MIB),    paced_probe(fixture, 'f', JOB_FILL, 2, 0),
+                paced_probe(fixture, 'a', JOB_AUDIT, 2, MIB),
+        };
+        struct probe equal = paced_probe(fixture, 'F', JOB_FILL, 1, 1);
+
+        start_pool(fixture, 1);
+        worker_pool_set_pace(fixture->pool, MIB);
+        paced.entered = &fixture->entered;
+        submit_and_wait_for_step(fixture, &paced); /* the next one is due in an hour */
+        for (size_t i = 0; i < ELEMENTSOF(others); i++) {
+                worker_pool_submit(fixture->pool, &others[i].job);
+                loop_until_done(fixture, &others[i], 1);
+        }
+        worker_pool_submit(fixture->pool, &equal.job);
+        assert_string_equal(fixture->trace.text, "swwllddffaa");
+        assert_int_equal(worker_pool_n_jobs(fixture->pool), 2);
+        assert_false(worker_pool_is_awaited(fixture->pool));
+
+        worker_pool_raise(fixture->pool, &equal.job, JOB_SCRUB); /* still in the background */
+        worker_pool_raise(fixture->pool, &paced.job, JOB_WAITING);
+        loop_until_done(fixture, &paced, 1);
+        assert_int_equal(equal.n_stepped, 0);
+        worker_pool_raise(fixture->pool, &equal.job, JOB_LOW);
+        loop_until_done(fixture, &equal, 1);
+        assert_string_equal(fixture->trace.text, "swwllddffaasF");
+        assert_int_equal(worker_pool_n_jobs(fixture->pool), 0);
+}
+
+static void a_job_that_waits_for_its_pace_can_be_cancelled(void **state) {
+        struct fixture *fixture = *state;
+        struct probe paced = paced_probe(fixture, 's', JOB_SCRUB, 2, 3600 * MIB);
+        struct probe waiting = paced_probe(fixture, 'f', JOB_FILL, 2, MIB);
+
+        start_pool(fixture, 2);
+        worker_pool_set_pace(fixture->pool, MIB);
+        paced.entered = &fixture->entered;
+        submit_and_wait_for_step(fixture, &paced);
+        worker_pool_submit(fixture->pool, &waiting.job);
+        worker_pool_cancel(fixture->pool, &waiting.job);
+        loop_until_done(fixture, &waiting, 1);
+        assert_int_equal(waiting.result, -ECANCELED);
+        fixture->pool = worker_pool_free(fixture->pool); /* the other one, too, without waiting for its pace */
+        assert_int_equal(paced.n_done, 1);
+        assert_int_equal(paced.result, -ECANCELED);
+}
+
+/* Only that it is not faster is sure: a busy machine makes everything slower. */
+static void all_threads_share_one_pace(void **state) {
+        struct fixture *fixture = *state;
+        struct probe jobs[8];
+        uint64_t start_ns = pace_now_ns(), took_ns;
+
+        start_pool(fixture, 4);
+        worker_pool_set_pace(fixture->pool, 100 * MIB);
+        for (size_t i = 0; i < ELEMENTSOF(jobs); i++) {
+                jobs[i] = paced_probe(fixture, 'a' + (char) i, i % 2 ? JOB_SCRUB : JOB_FILL, 2, MIB);
+                worker_pool_submit(fixture->pool, &jobs[i].job);
+        }
+        for (size_t i = 0; i < ELEMENTSOF(jobs); i++)
+                loop_until_done(fixture, &jobs[i], 1);
+        took_ns = pace_now_ns() - start_ns;
+        assert_true(took_ns >= 150 * NS_PER_MS); /* 16 steps of 10 ms each, of which the last one is not waited for */
+        assert_true(worker_pool_n_jobs(fixture->pool) == 0);
+}
+
+static void whoever_waits_is_known(void **state) {
+        struct fixture *fixture = *state;
+        struct probe held = held_probe(fixture, 'h', JOB_FILL, 1), waiting = probe(fixture, 'w', JOB_WAITING, 1);
+
+        start_pool(fixture, 1);
+        submit_and_wait_for_step(fixture, &held);
+        assert_false(worker_pool_is_awaited(fixture->pool));
+        worker_pool_submit(fixture->pool, &waiting.job);
+        assert_true(worker_pool_is_awaited(fixture->pool));
+        worker_pool_cancel(fixture->pool, &waiting.job);
+        assert_false(worker_pool_is_awaited(fixture->pool));
+        worker_pool_raise(fixture->pool, &held.job, JOB_WAITING);
+        worker_pool_raise(fixture->pool, &held.job, JOB_WAITING);
+        assert_true(worker_pool_is_awaited(fixture->pool));
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &held, 1);
+        assert_false(worker_pool_is_awaited(fixture->pool));
+}
+
+struct class_facts {
+        struct job job;
+        sem_t *entered, *go;
+        int before, after, n_done; /* scheduling class when the step began and when it was let go on */
+};
+
+static int note_classes(struct job *job) {
+        struct class_facts *facts = (struct class_facts *) job;
+
+        facts->before = sched_getscheduler(0);
+        sem_post(facts->entered);
+        while (sem_wait(facts->go) < 0)
+                ;
+        facts->after = sched_getscheduler(0);
+        return 0;
+}
+
+static void note_end(struct job *job, int r) {
+        ((struct class_facts *) job)->n_done++;
+}
+
+/* Runs one job alone; raises it in the middle when @raise. */
+static struct class_facts classes_of(struct fixture *fixture, enum job_urgency urgency, bool may_idle, bool raise) {
+        struct class_facts facts = {
+                .job = {.urgency = urgency, .step = note_classes, .done = note_end, .step_may_idle = may_idle},
+                .entered = &fixture->entered,
+                .go = &fixture->go,
+        };
+
+        worker_pool_submit(fixture->pool, &facts.job);
+        while (sem_wait(&fixture->entered) < 0)
+                ;
+        if (raise)
+                worker_pool_raise(fixture->pool, &facts.job, JOB_WAITING);
+        sem_post(&fixture->go);
+        while (facts.n_done == 0)
+                assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
+        return facts;
+}
+
+static void background_work_takes_what_others_leave_until_a_client_waits(void **state) {
+        struct fixture *fixture = *state;
+        struct class_facts facts;
+
+        start_pool(fixture, 1);
+        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, /* raise= */ false);
+        if (facts.before != SCHED_IDLE && (geteuid() != 0 || sched_getscheduler(0) != SCHED_OTHER))
+                skip(); /* a thread of ours could not leave the idle class again */
+        assert_int_equal(facts.before, SCHED_IDLE);
+        assert_int_equal(facts.after, SCHED_IDLE);
+        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, /* raise= */ true);
+        assert_int_equal(facts.before, SCHED_IDLE);
+        assert_int_equal(facts.after, SCHED_OTHER);
+        assert_int_equal(classes_of(fixture, JOB_AUDIT, true, false).after, SCHED_IDLE);
+        assert_int_equal(classes_of(fixture, JOB_FILL, /* may_idle= */ false, false).before, SCHED_OTHER);
+        assert_int_equal(classes_of(fixture, JOB_WAITING, /* may_idle= */ true, false).before, SCHED_OTHER);
+        assert_int_equal(classes_of(fixture, JOB_LOW, /* may_idle= */ true, false).before, SCHED_OTHER);
+}
+
+static void a_pace_averages_out_and_saves_nothing_up(void **state) {
+        struct pace pace = {.bytes_per_s = 1000};
+
+        assert_true(pace_take(&pace, 500, 7 * PACE_NS_PER_S));
+        assert_false(pace_take(&pace, 1, 7 * PACE_NS_PER_S));
+        assert_false(pace_take(&pace, 1, pace.due_ns - 1));
+        assert_int_equal(pace.due_ns, 7 * PACE_NS_PER_S + 500 * NS_PER_MS);
+        assert_true(pace_take(&pace, 0, 7 * PACE_NS_PER_S)); /* costs nothing */
+        assert_true(pace_take(&pace, 2000, pace.due_ns));
+        assert_int_equal(pace.due_ns, 9 * PACE_NS_PER_S + 500 * NS_PER_MS);
+        assert_true(pace_take(&pace, 1000, 3600 * PACE_NS_PER_S)); /* after an hour of nothing */
+        assert_false(pace_take(&pace, 1000, 3600 * PACE_NS_PER_S));
+        assert_int_equal(pace.due_ns, 3601 * PACE_NS_PER_S);
+        assert_true(pace_take(&pace, UINT64_C(1) << 40, 3601 * PACE_NS_PER_S)); /* no overflow */
+        assert_true(pace.due_ns > 3601 * PACE_NS_PER_S);
+        pace.bytes_per_s = PACE_UNLIMITED;
+        assert_true(pace_take(&pace, UINT64_MAX, 0));
+        assert_true(pace_take(&pace, UINT64_MAX, 0));
+}
+
 struct thread_facts {
         struct job job;
         char name[16];
@@ -407,6 +589,12 @@ int main(void) {
                 test(an_idle_thread_does_not_wait_for_a_busy_one),
                 test(free_with_work_left_ends_every_job),
                 test(done_may_submit_the_job_again),
+                cmocka_unit_test(a_pace_averages_out_and_saves_nothing_up),
+                test(background_work_waits_for_its_pace_and_nothing_else_does),
+                test(a_job_that_waits_for_its_pace_can_be_cancelled),
+                test(all_threads_share_one_pace),
+                test(whoever_waits_is_known),
+                test(background_work_takes_what_others_leave_until_a_client_waits),
                 test(threads_have_a_name_a_node_and_no_signals),
                 test(many_jobs_each_end_exactly_once),
         };
