@@ -36,6 +36,19 @@ struct server {
 
 /* The socket file */
 
+/* Who may rename files in the folder could put another one in place of the socket, and have that one's mode changed. */
+static int check_parent(const char *parent) {
+        struct stat st;
+
+        if (stat(parent, &st) < 0)
+                return negative_errno();
+        if (!S_ISDIR(st.st_mode))
+                return -ENOTDIR;
+        if (st.st_uid != 0 && st.st_uid != geteuid())
+                return -EXDEV;
+        return (st.st_mode & 022) && !(st.st_mode & S_ISVTX) ? -EXDEV : 0;
+}
+
 static int make_parent(const char *path) {
         char parent[sizeof(((struct sockaddr_un *) NULL)->sun_path)];
 
@@ -45,7 +58,7 @@ static int make_parent(const char *path) {
                 return 0;
         *slash = '\0';
         if (mkdir(parent, 0755) < 0)
-                return errno == EEXIST ? 0 : negative_errno();
+                return errno == EEXIST ? check_parent(parent) : negative_errno();
         return chmod(parent, 0755) < 0 ? negative_errno() : 0; /* whatever the umask is */
 }
 
@@ -113,6 +126,9 @@ static const char *what_to_do(int error) {
         case -EPERM:
         case -EROFS:
                 return "Its folder must be writable for the daemon, which must be a member of SocketGroup=";
+        case -EXDEV:
+                return "Others may replace files in its folder, which must belong to root or the daemon's user and be writable for "
+                       "nobody else";
         case -ENOENT:
         case -ENOTDIR:
                 return "Only the last folder of the path is made where it is missing";
@@ -137,7 +153,8 @@ static int server_make_socket(struct server *server, const struct config *config
         if (r >= 0 && listen(fd, BACKLOG) < 0)
                 r = negative_errno();
         if (r < 0) {
-                log_error("Cannot listen on \"%s\": %s. %s", config->socket_path, strerror(-r), what_to_do(r));
+                log_error("Cannot listen on \"%s\": %s. %s", config->socket_path,
+                          r == -EXDEV ? "the folder is not safe" : strerror(-r), what_to_do(r));
                 return r;
         }
         server->listen_fd = take_fd(&fd);

@@ -71,6 +71,15 @@ def test_a_socket_that_nobody_serves_is_replaced(start_daemon, folder):
     wait_until(lambda: (folder / "socket").stat().st_uid == os.geteuid(), "the socket is the daemon's own")
 
 
+@pytest.mark.parametrize("owner, mode", [(ATTACKER, 0o755), (0, 0o777), (0, 0o775)])
+def test_a_folder_where_others_may_replace_the_socket_is_refused(start_daemon, folder, owner, mode):
+    """Whoever may rename files there can put a symlink in place of the socket just when its mode is changed."""
+    os.chown(folder, owner, ATTACKER)
+    folder.chmod(mode)
+    assert "replace" in assert_not_started(start_daemon, folder / "socket")
+    assert list(folder.iterdir()) == []
+
+
 def test_the_daemon_leaves_alone_what_took_its_sockets_place(start_daemon, folder):
     daemon = start_at(start_daemon, folder / "socket")
     (folder / "socket").unlink()
