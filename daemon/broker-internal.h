@@ -40,11 +40,13 @@ struct grant {
 };
 TAILQ_HEAD(grant_list, grant);
 
-/* The charge of dropped memory that somebody may still have opened by himself. Ends with the asker's process. */
+/* The charge of memory that was given up while somebody may still have it. */
 struct lingering_charge {
+        struct broker *broker;
         uid_t uid;
-        pid_t pid;
         uint64_t bytes;
+        int wd;                  /* > 0: until the kernel tells that the last description is gone */
+        struct service *service; /* else: as long as it exists; owned */
         TAILQ_ENTRY(lingering_charge) link;
 };
 

@@ -224,6 +224,7 @@ int extent_file_check(const struct extent_file *file, struct extent_check *ret_c
         if (seals < 0 || fstat(file->fd, &st) < 0)
                 return negative_errno();
         *ret_check = (struct extent_check){
+                .hides_pins = (seals & (F_SEAL_SEAL | F_SEAL_WRITE)) != 0,
                 .size_bytes = st.st_size,
                 .present_bytes = (uint64_t) st.st_blocks * 512 /* the unit of st_blocks, stat(3type) */,
                 .foreign_seal = (seals & ~(SEALS_AT_HAND_OUT | F_SEAL_EXEC)) != 0,

@@ -60,6 +60,7 @@ int extent_file_is_held(struct extent_file *file);
 struct extent_check {
         uint64_t size_bytes, present_bytes; /* st_size, st_blocks */
         bool foreign_seal;                  /* a seal that we did not set */
+        bool hides_pins;                    /* one of those that make the pin test say nothing */
 };
 int extent_file_check(const struct extent_file *file, struct extent_check *ret_check);
 /*

@@ -49,6 +49,10 @@ struct extent {
         bool close_event, foreign_open, doubt; /* facts for reclaim_decide(), since the grant */
         struct grant *grant;       /* borrowed; CLAIMED, GRANTED and what follows until the charge ends */
         uint32_t position;         /* in the grant */
+        uint64_t extra_bytes;      /* charged to extra_uid beyond the grant: grown by its holder, or pinned when the grant is over */
+        uid_t extra_uid;
+        unsigned n_opens;          /* foreign ones since the grant */
+        bool unlocked;             /* its holder has given up the lock, and it was counted as a doubt */
         unsigned n_asked;          /* how often the flock question said "held" since the close event */
         uint64_t returned_ms;      /* monotonic clock; when its last holder was gone. Affinity counts from here */
         struct event *timer;       /* next question, end of grace, next pin test; owned by returns.c */

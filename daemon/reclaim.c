@@ -10,6 +10,7 @@
 #include <event2/event.h>
 #include <search.h>
 #include <sys/inotify.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 
 #include "cleanup.h"
@@ -21,6 +22,9 @@ struct reclaim_watch {
         int wd;
         void *context;
         bool swallow_open; /* the next IN_OPEN is our own */
+        void (*gone)(void *context); /* detached: only the end matters */
+        bool listed;
+        TAILQ_ENTRY(reclaim_watch) link; /* of the detached ones */
 };
 
 struct reclaim {
@@ -30,6 +34,7 @@ struct reclaim {
         reclaim_overflow_fn on_overflow;
         void *userdata;
         void *watches; /* tsearch tree of struct reclaim_watch */
+        TAILQ_HEAD(, reclaim_watch) detached;
         size_t position, n_bytes;
         _Alignas(struct inotify_event) char buffer[BUFFER_BYTES];
 };
@@ -38,11 +43,11 @@ enum reclaim_action reclaim_decide(const struct reclaim_facts *facts) {
         /* "Held" is always true, whatever else is known: the memory of a live holder is never touched. */
         if (facts->held)
                 return facts->close_event ? RECLAIM_ASK_AGAIN : RECLAIM_KEEP;
+        if (facts->foreign_open || facts->doubt)
+                return RECLAIM_DROP;
         /* "Free" is what the holder may have written there himself; it counts only with the kernel's word that the description
-         * is gone. */
-        if (facts->close_event && !facts->foreign_open && !facts->doubt)
-                return RECLAIM_FREE;
-        return RECLAIM_DROP;
+         * is gone. Until then he has the memory, and is charged for it. */
+        return facts->close_event ? RECLAIM_FREE : RECLAIM_KEEP;
 }
 
 uint64_t reclaim_ask_delay_ms(unsigned n_asked) {
@@ -71,6 +76,16 @@ static struct reclaim_watch *reclaim_watch_find(struct reclaim *reclaim, int wd)
         return node ? *node : NULL;
 }
 
+static void reclaim_end_detached(struct reclaim *reclaim, struct reclaim_watch *watch) {
+        void (*gone)(void *context) = watch->gone;
+        void *context = watch->context;
+
+        TAILQ_REMOVE(&reclaim->detached, watch, link);
+        (void) tdelete(watch, &reclaim->watches, reclaim_watch_compare);
+        free(watch);
+        gone(context);
+}
+
 static void reclaim_deliver(struct reclaim *reclaim, const struct inotify_event *event) {
         if (event->mask & IN_Q_OVERFLOW) {
                 reclaim->on_overflow(reclaim->userdata);
@@ -80,7 +95,10 @@ static void reclaim_deliver(struct reclaim *reclaim, const struct inotify_event 
         struct reclaim_watch *watch = reclaim_watch_find(reclaim, event->wd);
         if (!watch)
                 return;
-        if (event->mask & IN_OPEN) {
+        if (watch->gone) {
+                if (event->mask & IN_IGNORED)
+                        reclaim_end_detached(reclaim, watch);
+        } else if (event->mask & IN_OPEN) {
                 if (watch->swallow_open)
                         watch->swallow_open = false;
                 else
@@ -131,6 +149,7 @@ int reclaim_new(struct event_base *base, int inotify_fd, reclaim_event_fn on_eve
                 return -ENOMEM;
         }
         *reclaim = (struct reclaim){.on_event = on_event, .on_overflow = on_overflow, .userdata = userdata};
+        TAILQ_INIT(&reclaim->detached);
         reclaim->inotify_fd = inotify_fd >= 0 ? inotify_fd : inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
         if (reclaim->inotify_fd < 0) {
                 int r = negative_errno();
@@ -170,17 +189,22 @@ int reclaim_adopt_watch(struct reclaim *reclaim, int wd, void *context) {
         return node ? -EEXIST : -ENOMEM;
 }
 
-int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd) {
+static int add_watch(const struct reclaim *reclaim, int fd, uint32_t mask) {
         char path[sizeof("/proc/self/fd/-2147483648")];
 
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        int wd = inotify_add_watch(reclaim->inotify_fd, path, mask);
+        return wd < 0 ? negative_errno() : wd;
+}
+
+int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd) {
         _cleanup_free_ struct reclaim_watch *watch = malloc(sizeof(*watch));
         if (!watch)
                 return -ENOMEM;
-        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         /* IN_MASK_CREATE: a second watch of an inode would be the same wd, and one unwatch would end both. */
-        int wd = inotify_add_watch(reclaim->inotify_fd, path, IN_OPEN | IN_CLOSE | IN_MASK_CREATE);
+        int wd = add_watch(reclaim, fd, IN_OPEN | IN_CLOSE | IN_MASK_CREATE);
         if (wd < 0)
-                return negative_errno();
+                return wd;
         *watch = (struct reclaim_watch){.wd = wd, .context = context};
         if (!tsearch(watch, &reclaim->watches, reclaim_watch_compare)) {
                 (void) inotify_rm_watch(reclaim->inotify_fd, wd);
@@ -191,11 +215,64 @@ int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd) {
         return 0;
 }
 
+int reclaim_quiet(struct reclaim *reclaim, int fd) {
+        int wd = add_watch(reclaim, fd, IN_DELETE_SELF); /* a mask must not be empty; the same inode is the same watch */
+
+        return wd < 0 ? wd : 0;
+}
+
+void reclaim_detach(struct reclaim *reclaim, int fd, int wd, void (*gone)(void *context), void *context) {
+        struct reclaim_watch *watch = reclaim_watch_find(reclaim, wd);
+
+        if (!watch)
+                return;
+        TAILQ_INSERT_TAIL(&reclaim->detached, watch, link);
+        watch->gone = gone;
+        watch->context = context;
+        (void) reclaim_quiet(reclaim, fd);
+}
+
+/* Lines like "inotify wd:7 ino:1a2b sdev:f mask:..." in fdinfo are the watches that there are; proc_pid_fdinfo(5). */
+static int mark_listed(struct reclaim *reclaim) {
+        char path[sizeof("/proc/self/fdinfo/-2147483648")];
+        _cleanup_free_ char *line = NULL;
+        size_t line_bytes = 0;
+        unsigned wd;
+
+        (void) snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", reclaim->inotify_fd);
+        _cleanup_fclose_ FILE *stream = fopen(path, "re");
+        if (!stream)
+                return negative_errno();
+        while (getline(&line, &line_bytes, stream) > 0) {
+                struct reclaim_watch *watch =
+                        sscanf(line, "inotify wd:%x", &wd) == 1 ? reclaim_watch_find(reclaim, (int) wd) : NULL;
+                if (watch)
+                        watch->listed = true;
+        }
+        return 0;
+}
+
+void reclaim_find_gone(struct reclaim *reclaim) {
+        struct reclaim_watch *watch, *next;
+
+        TAILQ_FOREACH (watch, &reclaim->detached, link)
+                watch->listed = false;
+        if (TAILQ_EMPTY(&reclaim->detached) || mark_listed(reclaim) < 0)
+                return;
+        for (watch = TAILQ_FIRST(&reclaim->detached); watch; watch = next) {
+                next = TAILQ_NEXT(watch, link);
+                if (!watch->listed)
+                        reclaim_end_detached(reclaim, watch);
+        }
+}
+
 void reclaim_unwatch(struct reclaim *reclaim, int wd) {
         struct reclaim_watch *watch = reclaim_watch_find(reclaim, wd);
 
         if (!watch)
                 return;
+        if (watch->gone)
+                TAILQ_REMOVE(&reclaim->detached, watch, link);
         (void) inotify_rm_watch(reclaim->inotify_fd, wd); /* EINVAL: the inode is gone already, and the watch with it */
         (void) tdelete(watch, &reclaim->watches, reclaim_watch_compare);
         free(watch);

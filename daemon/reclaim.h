@@ -19,7 +19,7 @@ struct reclaim_facts {
 };
 
 enum reclaim_action {
-        RECLAIM_KEEP,      /* held and no event: stays granted */
+        RECLAIM_KEEP,      /* held, or unlocked by its holder, and no event: stays granted */
         RECLAIM_ASK_AGAIN, /* closed but still held: ask by timer, keep the charge */
         RECLAIM_FREE,      /* nobody holds it: scrub or renew */
         RECLAIM_DROP,      /* nobody holds it as far as flock tells, but not certain: drop, without the pin test */
@@ -45,6 +45,15 @@ struct reclaim *reclaim_free(struct reclaim *reclaim);
 int reclaim_watch(struct reclaim *reclaim, int fd, void *context, int *ret_wd);
 /* A watch that the inherited instance has already. */
 int reclaim_adopt_watch(struct reclaim *reclaim, int wd, void *context);
+/* From now on opens and closes of the file behind @fd are not reported any more: there were too many. */
+int reclaim_quiet(struct reclaim *reclaim, int fd);
+/*
+ * The daemon is about to give up a file that others may have open: from now on the watch only tells, once, when the last
+ * description of any kind (O_PATH and mappings too) is gone, and ends with that. @fd may be closed right after this.
+ */
+void reclaim_detach(struct reclaim *reclaim, int fd, int wd, void (*gone)(void *context), void *context);
+/* After an overflow: tells of the detached files that went unnoticed. */
+void reclaim_find_gone(struct reclaim *reclaim);
 /* After this no event of that watch is delivered, also none that is already in the queue. */
 void reclaim_unwatch(struct reclaim *reclaim, int wd);
 /*

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "broker-internal.h"
@@ -20,6 +19,7 @@
 #define BUSY_RETRY_MS 1       /* chosen: a munmap of the daemon's own mapping is under way, which takes microseconds */
 #define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
 #define PIN_AGAIN_MS 10000    /* chosen: each test of a pinned extent costs a worker 165 ms */
+#define MAX_OPENS 64          /* chosen: more than any honest client's; whoever spins would keep the loop busy with events */
 #define LOG_BURST 10          /* chosen: messages of a kind per minute */
 #define LOG_INTERVAL_S 60
 
@@ -66,7 +66,16 @@ static void free_timer(struct extent *extent) {
 
 /* Dropping */
 
+/* Brings what is charged besides the grant to @bytes. For @uid, whoever it was charged to before. */
+static void charge_extra(struct broker *broker, struct extent *extent, uid_t uid, uint64_t bytes) {
+        quota_uncharge(broker->quota, extent->extra_uid, QUOTA_BYTES, extent->extra_bytes);
+        extent->extra_uid = uid;
+        /* Without memory for the books it goes uncharged until the next look. */
+        extent->extra_bytes = quota_charge_anyway(broker->quota, uid, QUOTA_BYTES, bytes) < 0 ? 0 : bytes;
+}
+
 void returns_discard(struct extent *extent) {
+        charge_extra(broker_of(extent), extent, 0, 0);
         grant_forget_extent(extent);
         free_timer(extent);
         pool_remove(extent);
@@ -79,6 +88,8 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 return;
         if (r == -EBUSY) {
                 pool_move(extent, EXTENT_PINNED);
+                if (!extent->grant && extent->service && extent->extra_bytes == 0)
+                        charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
                 /* Without a timer the sweep asks again. */
                 (void) set_timer(broker, extent, extent->n_asked++ == 0 ? PIN_FIRST_MS : PIN_AGAIN_MS);
                 return;
@@ -101,57 +112,97 @@ void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) 
         }
 }
 
-static bool process_exists(pid_t pid) {
-        return pid > 0 && (kill(pid, 0) >= 0 || errno == EPERM);
+static void end_lingering(struct lingering_charge *charge) {
+        struct broker *broker = charge->broker;
+
+        TAILQ_REMOVE(&broker->lingering, charge, link);
+        quota_uncharge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes);
+        service_unref(charge->service);
+        free(charge);
 }
 
-/* Somebody opened it by himself. No question tells when he lets go, so the charge stays as long as the asker's process. */
-static void let_charge_linger(struct broker *broker, struct extent *extent) {
-        struct grant *grant = extent->grant;
+static void on_gone(void *context) {
+        end_lingering(context);
+}
+
+static void sweep_lingering(struct broker *broker) {
+        for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
+                next = TAILQ_NEXT(charge, link);
+                if (charge->wd <= 0 && !service_exists(charge->service))
+                        end_lingering(charge);
+        }
+}
+
+static void end_all_lingering(struct broker *broker) {
         struct lingering_charge *charge;
 
-        if (!grant || !process_exists(grant->pid))
+        while ((charge = TAILQ_FIRST(&broker->lingering))) {
+                if (charge->wd > 0)
+                        reclaim_unwatch(broker->reclaim, charge->wd);
+                end_lingering(charge);
+        }
+}
+
+/*
+ * The charge of an extent that is about to be dropped lives on without it: until its file is gone, where the watch tells that,
+ * else as long as its service.
+ */
+static void let_charge_linger(struct broker *broker, struct extent *extent, bool watch) {
+        struct grant *grant = extent->grant;
+        struct service *service = grant ? grant->service : extent->service;
+        struct lingering_charge *charge;
+
+        watch = watch && extent->wd > 0;
+        if ((!grant && !service) || (!watch && !service))
                 return;
         charge = calloc(1, sizeof(*charge));
         if (!charge)
                 return;
-        charge->uid = grant->uid;
-        charge->pid = grant->pid;
-        charge->bytes = extent->bytes;
-        grant_forget_extent(extent);
-        if (quota_charge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes) < 0) {
+        charge->broker = broker;
+        charge->uid = grant ? grant->uid : service_uid(service);
+        charge->bytes = extent->bytes + extent->extra_bytes;
+        if (quota_charge_anyway(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes) < 0) {
                 free(charge);
                 return;
         }
+        charge->service = service_ref(service);
         TAILQ_INSERT_TAIL(&broker->lingering, charge, link);
+        charge_extra(broker, extent, 0, 0);
+        grant_forget_extent(extent);
+        if (!watch)
+                return;
+        charge->wd = extent->wd;
+        extent->wd = 0;
+        reclaim_detach(broker->reclaim, extent->file.fd, charge->wd, on_gone, charge);
 }
 
-static void end_lingering(struct broker *broker, bool all) {
-        for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
-                next = TAILQ_NEXT(charge, link);
-                if (!all && process_exists(charge->pid))
-                        continue;
-                TAILQ_REMOVE(&broker->lingering, charge, link);
-                quota_uncharge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes);
-                free(charge);
-        }
+static void log_doubt(struct broker *broker, const struct extent *extent, const char *reason) {
+        broker->n_doubts++;
+        if (extent->grant && log_limit_pass(&broker->doubt_limit, LOG_BURST, LOG_INTERVAL_S))
+                log_notice("memory of grant %lu (uid %u) %s", (unsigned long) extent->grant->id, (unsigned) extent->grant->uid,
+                           reason);
+}
+
+static bool hides_pins(const struct extent *extent) {
+        struct extent_check check;
+
+        return extent_file_check(&extent->file, &check) < 0 || check.hides_pins;
 }
 
 static void drop_doubtful(struct broker *broker, struct extent *extent) {
+        /* Sealed or grown, but the kernel has said that it was the only description. */
+        bool is_free = extent->close_event && !extent->foreign_open && !extent->doubt;
+        bool test_pins = is_free && !hides_pins(extent);
+
         /* A reopenable grant is reopened as a matter of course. */
-        if (!extent->reopenable || !extent->foreign_open) {
-                broker->n_doubts++;
-                if (extent->grant && log_limit_pass(&broker->doubt_limit, LOG_BURST, LOG_INTERVAL_S))
-                        log_notice("memory of grant %lu (uid %u) goes back to the kernel, not into the pool: %s",
-                                   (unsigned long) extent->grant->id, (unsigned) extent->grant->uid,
-                                   extent->foreign_open ? "somebody opened it by himself" :
-                                   extent->doubt        ? "events about it were lost" :
-                                   !extent->close_event ? "its holder unlocked it" :
-                                                          "its holder sealed or grew it");
-        }
-        if (extent->foreign_open)
-                let_charge_linger(broker, extent);
-        returns_drop(broker, extent, /* test_pins= */ false);
+        if (!extent->reopenable || !extent->foreign_open)
+                log_doubt(broker, extent,
+                          extent->foreign_open ? "goes back to the kernel, not into the pool: somebody opened it by himself" :
+                          extent->doubt ? "goes back to the kernel, not into the pool: events about it were lost" :
+                                          "goes back to the kernel, not into the pool: its holder sealed or grew it");
+        if (!test_pins)
+                let_charge_linger(broker, extent, /* watch= */ !is_free);
+        returns_drop(broker, extent, test_pins);
 }
 
 /* After the grace period */
@@ -206,6 +257,7 @@ static void end_grace(struct broker *broker, struct extent *extent) {
                 renew(broker, extent);
                 return;
         }
+        charge_extra(broker, extent, 0, 0);
         grant_forget_extent(extent);
         free_timer(extent); /* ready extents have none: whoever drops one does not look for it */
         pool_move(extent, EXTENT_SCRUBBING);
@@ -233,18 +285,32 @@ static bool is_suspect(const struct extent *extent) {
         return check.foreign_seal || check.size_bytes > extent->bytes || check.present_bytes > extent->bytes;
 }
 
+/* A longer mapping grows the file whatever its seals say, and nothing tells of it. */
+static void charge_growth(struct broker *broker, struct extent *extent) {
+        struct extent_check check;
+
+        if (extent->grant && extent_file_check(&extent->file, &check) >= 0)
+                charge_extra(broker, extent, extent->grant->uid,
+                             check.present_bytes > extent->bytes ? check.present_bytes - extent->bytes : 0);
+}
+
 static void ask(struct broker *broker, struct extent *extent) {
         int held = extent_file_is_held(&extent->file);
         struct reclaim_facts facts = {
                 .close_event = extent->close_event,
                 .foreign_open = extent->foreign_open,
                 .held = held > 0,
-                .doubt = extent->doubt || held < 0 || (held == 0 && is_suspect(extent)),
+                .doubt = extent->doubt || held < 0 || (held == 0 && extent->close_event && is_suspect(extent)),
         };
         enum reclaim_action action = reclaim_decide(&facts);
 
-        if (action == RECLAIM_KEEP)
+        if (action == RECLAIM_KEEP) {
+                if (held == 0 && !extent->unlocked) {
+                        extent->unlocked = true;
+                        log_doubt(broker, extent, "was unlocked by its holder; it is his until the kernel says that he has let go");
+                }
                 return;
+        }
         if (action == RECLAIM_ASK_AGAIN) {
                 /* Without memory for a timer the sweep asks again. */
                 (void) set_timer(broker, extent, reclaim_ask_delay_ms(extent->n_asked++));
@@ -272,6 +338,15 @@ void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first,
         }
 }
 
+static void note_open_grant(struct broker *broker, struct extent *extent) {
+        if (extent->n_opens == 0)
+                warm_note(broker->warm, extent, LEDGER_GRANTED);
+        if (++extent->n_opens < MAX_OPENS || extent->close_event || reclaim_quiet(broker->reclaim, extent->file.fd) < 0)
+                return;
+        extent->close_event = true; /* no event will tell any more: ask by timer */
+        ask(broker, extent);
+}
+
 void returns_on_event(void *context, bool opened) {
         struct extent *extent = context;
         struct broker *broker = broker_of(extent);
@@ -279,7 +354,7 @@ void returns_on_event(void *context, bool opened) {
         if (opened) {
                 extent->foreign_open = true;
                 if (extent->state == EXTENT_GRANTED)
-                        warm_note(broker->warm, extent, LEDGER_GRANTED);
+                        note_open_grant(broker, extent);
                 if (extent->state == EXTENT_READY) { /* root can open the daemon's own descriptors: that memory has a holder now */
                         pool_move(extent, EXTENT_CLAIMED);
                         drop_doubtful(broker, extent);
@@ -301,6 +376,7 @@ static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
                         extent->close_event = false;
                         warm_note(broker->warm, extent, LEDGER_GRANTED);
                 }
+                charge_growth(broker, extent);
                 ask(broker, extent);
         }
 }
@@ -310,14 +386,22 @@ void returns_on_overflow(void *userdata) {
 
         log_warning("events about granted memory were lost (the inotify queue overflowed): it will go back to the kernel when "
                     "it is returned; raise fs.inotify.max_queued_events if this happens again");
+        reclaim_find_gone(broker->reclaim);
         BROKER_FOREACH_NODE_POOL(broker, np)
                 ask_all(broker, np, /* doubt= */ true);
 }
 
 void returns_catch_up(struct broker *broker) {
+        struct extent *extent;
+
         reclaim_drain(broker->reclaim);
-        BROKER_FOREACH_NODE_POOL(broker, np)
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                /* The predecessor may have read the event of its end, and died of something else before it wrote that down. */
+                TAILQ_FOREACH(extent, &np->extents[EXTENT_GRANTED], link)
+                        if (!extent->close_event && extent_file_is_held(&extent->file) == 0)
+                                extent->doubt = true;
                 ask_all(broker, np, /* doubt= */ false);
+        }
 }
 
 void returns_resume(struct broker *broker, struct extent *extent) {
@@ -376,7 +460,7 @@ void returns_on_sweep(int fd, short what, void *userdata) {
                 pool_drop_empty_shelves(np);
         }
         returns_on_affinity(-1, 0, broker);
-        end_lingering(broker, /* all= */ false);
+        sweep_lingering(broker);
         broker_timer_set(broker->sweep_timer, broker->config->sweep_interval_ms);
 }
 
@@ -413,5 +497,5 @@ void returns_free_all(struct broker *broker) {
                         while ((extent = TAILQ_FIRST(&shelf->extents)))
                                 dispose(broker, extent);
         }
-        end_lingering(broker, /* all= */ true);
+        end_all_lingering(broker);
 }

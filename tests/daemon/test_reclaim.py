@@ -233,14 +233,14 @@ def test_an_o_path_descriptor_that_is_opened_while_the_extent_is_ready_spoils_it
 # Row: not held, and no event
 
 
-def test_an_extent_whose_holder_unlocked_it_is_dropped_and_his(daemon, child):
+def test_an_extent_whose_holder_unlocked_it_is_his_until_he_lets_go(daemon, child, start_child):
     inode = inode_of(child)
     child.call(holder.unlock)
     child.call(holder.release, daemon.socket_path)
-    wait_until(lambda: inode not in hugetlb_files(daemon.pid), "the extent was dropped")
+    assert_kept(daemon, inode)
     assert child.call(holder.is_filled_with)
     child.call(holder.drop)
-    assert_dropped(daemon, inode)
+    assert_recycled(daemon, start_child(), inode)
 
 
 def test_events_that_were_lost_are_made_up_for(start_daemon, start_child):

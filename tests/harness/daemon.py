@@ -150,13 +150,15 @@ class Daemon:
 
     def sweep(self):
         """
-        Until a sweep has asked about every granted extent. The sign: an extent that its holder has unlocked, of which no event
-        tells, is found by nothing else.
+        Until a sweep has asked about every granted extent. The sign: that a holder has unlocked an extent, of which no event
+        tells, is found by nothing else. Opened by path it is given up, so that nothing of this is left in the pool.
         """
-        sign = Child()
+        sign, n_doubts = Child(), self.status()["n_doubts"]
         (extent,) = sign.call(holder.acquire, self.socket_path, pages.PAGE_2M, on_miss="wait", timeout_ms=1000 * DEADLINE_S)
         sign.call(holder.unlock)
-        wait_until(lambda: extent.inode not in pages.hugetlb_files(self.pid), "a sweep has passed")
+        wait_until(lambda: self.status()["n_doubts"] > n_doubts, "a sweep has passed")
+        sign.call(holder.reopen)
+        wait_until(lambda: extent.inode not in pages.hugetlb_files(self.pid), "the sign is given up")
         sign.kill()
 
     @contextlib.contextmanager

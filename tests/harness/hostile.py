@@ -111,6 +111,13 @@ def read_pins(me):
     return b"".join(os.read(pipe[0], 1 << 20) for pipe in me.pipes)
 
 
+def unpin_pages(me):
+    for pipe in me.pipes:
+        os.close(pipe[0])
+        os.close(pipe[1])
+    me.pipes = []
+
+
 class Ring:
     """The least of io_uring(7) that writes to memory through a registered buffer."""
 

@@ -103,7 +103,7 @@ static void the_table_decides_row_by_row(void **state) {
                 {1, 0, 1, 0, RECLAIM_ASK_AGAIN}, /* not yet, or still held */
                 {1, 1, 0, 0, RECLAIM_DROP},      /* somebody made a description of his own */
                 {0, 1, 0, 0, RECLAIM_DROP},
-                {0, 0, 0, 0, RECLAIM_DROP}, /* gone, or unlocked by the holder */
+                {0, 0, 0, 0, RECLAIM_KEEP}, /* unlocked by the holder */
                 {0, 0, 1, 0, RECLAIM_KEEP}, /* held */
                 {1, 0, 0, 1, RECLAIM_DROP}, /* doubt */
                 {0, 0, 0, 1, RECLAIM_DROP},
@@ -357,6 +357,63 @@ static void an_overflow_is_reported_once_and_the_queue_goes_on(void **state) {
         assert_int_equal(f->n_overflows, 1);
 }
 
+static void count_gone(void *context) {
+        (*(unsigned *) context)++;
+}
+
+static void a_quiet_watch_reports_nothing_and_is_the_same_one(void **state) {
+        struct fixture *f = *state;
+
+        assert_int_equal(reclaim_quiet(f->reclaim, f->a.fd), 0);
+        touch(&f->a);
+        touch(&f->b);
+        reclaim_drain(f->reclaim);
+        assert_events(&f->a, 0, 0);
+        assert_events(&f->b, 1, 1);
+        reclaim_unwatch(f->reclaim, f->a.wd);
+        assert_int_equal(reclaim_watch(f->reclaim, f->a.fd, &f->a, &f->a.wd), 0);
+        touch(&f->a);
+        reclaim_drain(f->reclaim);
+        assert_events(&f->a, 1, 1);
+}
+
+static void a_detached_file_is_gone_when_its_last_description_of_any_kind_is(void **state) {
+        struct fixture *f = *state;
+        unsigned n_gone = 0;
+        int own = open_again(&f->a, O_RDWR), path_only = open_again(&f->a, O_PATH);
+
+        assert_int_equal(ftruncate(f->a.fd, 4096), 0);
+        void *mapping = mmap(NULL, 4096, PROT_READ, MAP_SHARED, own, 0);
+        assert_true(mapping != MAP_FAILED);
+        reclaim_drain(f->reclaim);
+        reclaim_detach(f->reclaim, f->a.fd, f->a.wd, count_gone, &n_gone);
+        f->a.fd = safe_close(f->a.fd);
+        close(own);
+        munmap(mapping, 4096);
+        reclaim_drain(f->reclaim);
+        assert_int_equal(n_gone, 0);
+        close(path_only);
+        reclaim_drain(f->reclaim);
+        assert_int_equal(n_gone, 1);
+        assert_int_equal(f->a.n_closed, 0);
+}
+
+static void a_detached_file_that_went_unnoticed_is_found(void **state) {
+        struct fixture *f = *state;
+        unsigned n_gone = 0, n_kept = 0;
+        char dropped[4096];
+
+        reclaim_detach(f->reclaim, f->a.fd, f->a.wd, count_gone, &n_gone);
+        reclaim_detach(f->reclaim, f->b.fd, f->b.wd, count_gone, &n_kept);
+        f->a.fd = safe_close(f->a.fd);
+        assert_true(read(reclaim_fd(f->reclaim), dropped, sizeof(dropped)) > 0); /* as if the queue had overflowed */
+        reclaim_find_gone(f->reclaim);
+        assert_int_equal(n_gone, 1);
+        assert_int_equal(n_kept, 0);
+        reclaim_find_gone(f->reclaim);
+        assert_int_equal(n_gone, 1);
+}
+
 static void collecting_in_flight_fds_leaves_none_open(void **state) {
         int n_before = count_fds();
 
@@ -386,6 +443,9 @@ int main(void) {
                 TEST(callbacks_may_swallow_and_order_is_kept),
                 TEST(a_nested_drain_keeps_what_the_outer_one_swallows),
                 TEST(an_overflow_is_reported_once_and_the_queue_goes_on),
+                TEST(a_quiet_watch_reports_nothing_and_is_the_same_one),
+                TEST(a_detached_file_is_gone_when_its_last_description_of_any_kind_is),
+                TEST(a_detached_file_that_went_unnoticed_is_found),
                 cmocka_unit_test(collecting_in_flight_fds_leaves_none_open),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
