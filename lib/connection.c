@@ -163,14 +163,14 @@ static int take_truncated(struct hugezero_conn *conn, const uint8_t buffer[WIRE_
 }
 
 /* One packet. 0: taken in; -EAGAIN: there is none; else the connection is broken now. */
-static int receive_packet(struct hugezero_conn *conn) {
+static int receive_packet(struct hugezero_conn *conn, bool wait) {
         uint8_t buffer[WIRE_MAX_MESSAGE_BYTES];
         struct wire_message message;
         int fds[WIRE_MAX_FDS];
         size_t n_fds = 0;
 
         memset(buffer, 0, WIRE_HEADER_BYTES);
-        ssize_t n = fdpass_receive(conn->fd, buffer, sizeof(buffer), fds, WIRE_MAX_FDS, &n_fds);
+        ssize_t n = (wait ? fdpass_receive_wait : fdpass_receive)(conn->fd, buffer, sizeof(buffer), fds, WIRE_MAX_FDS, &n_fds);
         if (n == -EAGAIN)
                 return -EAGAIN;
         if (n == -EMFILE)
@@ -192,7 +192,7 @@ static int receive_packet(struct hugezero_conn *conn) {
 /* All that is there now. */
 static int receive_packets(struct hugezero_conn *conn) {
         for (unsigned i = 0; i < MAX_PACKETS_AT_ONCE; i++) {
-                int r = receive_packet(conn);
+                int r = receive_packet(conn, /* wait */ false);
                 if (r < 0)
                         return r == -EAGAIN ? 0 : r;
         }
@@ -204,7 +204,7 @@ static int take_last_words(struct hugezero_conn *conn) {
         int r;
 
         do
-                r = receive_packet(conn);
+                r = receive_packet(conn, /* wait */ false);
         while (r >= 0);
         return r == -EAGAIN ? conn_break(conn, -ECONNRESET, "the daemon takes no more messages") : r;
 }
@@ -302,6 +302,9 @@ int conn_wait(struct hugezero_conn *conn, struct call *call, int timeout_ms) {
 
                 if (timeout_ms >= 0 && left_ms <= 0)
                         return -ETIMEDOUT;
+                /* Without a time-out and with nothing to send, receiving is waiting; unless the caller made the socket non-blocking. */
+                if (timeout_ms < 0 && conn->n_queued == 0 && receive_packet(conn, /* wait */ true) != -EAGAIN)
+                        continue;
                 int r = poll(&pollfd, 1, (int) left_ms) < 0 ? negative_errno() : 0;
                 if (r < 0 && r != -EINTR)
                         return conn_break(conn, r, "cannot wait for the daemon");
@@ -309,7 +312,7 @@ int conn_wait(struct hugezero_conn *conn, struct call *call, int timeout_ms) {
                         (void) send_queued(conn);
                 /* One packet, not all: asking the socket whether there is another one would be for nothing nearly always. */
                 if (call->result == -EINPROGRESS)
-                        (void) receive_packet(conn);
+                        (void) receive_packet(conn, /* wait */ false);
         }
         return call->result;
 }

@@ -84,7 +84,7 @@ static ssize_t receive_message(int socket_fd, struct msghdr *msg, int flags) {
         bool was_reset = false;
 
         for (;;) {
-                ssize_t n = recvmsg(socket_fd, msg, flags | MSG_DONTWAIT);
+                ssize_t n = recvmsg(socket_fd, msg, flags);
                 if (n >= 0)
                         return n;
                 if (errno == ECONNRESET && !was_reset)
@@ -94,13 +94,14 @@ static ssize_t receive_message(int socket_fd, struct msghdr *msg, int flags) {
         }
 }
 
-static ssize_t receive(int socket_fd, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS], size_t *ret_n_fds) {
+static ssize_t receive(int socket_fd, int flags, void *buffer, size_t buffer_bytes, int ret_fds[WIRE_MAX_FDS],
+                       size_t *ret_n_fds) {
         struct iovec iov = {.iov_base = buffer, .iov_len = buffer_bytes};
         union control control;
         struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 
         *ret_n_fds = 0;
-        ssize_t n = receive_message(socket_fd, &msg, MSG_CMSG_CLOEXEC);
+        ssize_t n = receive_message(socket_fd, &msg, flags | MSG_CMSG_CLOEXEC);
         if (n < 0)
                 return n;
 
@@ -112,11 +113,12 @@ static ssize_t receive(int socket_fd, void *buffer, size_t buffer_bytes, int ret
         return n;
 }
 
-ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds) {
+static ssize_t receive_checked(int socket_fd, int flags, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds,
+                               size_t *ret_n_fds) {
         int fds[WIRE_MAX_FDS];
         size_t n_fds;
 
-        ssize_t n = receive(socket_fd, buffer, buffer_bytes, fds, &n_fds);
+        ssize_t n = receive(socket_fd, flags, buffer, buffer_bytes, fds, &n_fds);
         if (n > 0 && n_fds > max_fds)
                 n = -EBADMSG;
         if (n <= 0) { /* an empty packet may have come with descriptors */
@@ -130,6 +132,14 @@ ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *re
                 memcpy(ret_fds, fds, n_fds * sizeof(int));
         *ret_n_fds = n_fds;
         return n;
+}
+
+ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds) {
+        return receive_checked(socket_fd, MSG_DONTWAIT, buffer, buffer_bytes, ret_fds, max_fds, ret_n_fds);
+}
+
+ssize_t fdpass_receive_wait(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds) {
+        return receive_checked(socket_fd, 0, buffer, buffer_bytes, ret_fds, max_fds, ret_n_fds);
 }
 
 int fdpass_refuse_incoming(int socket_fd) {
@@ -161,7 +171,7 @@ static ssize_t peek(int socket_fd, int *ret_flags) {
         struct iovec iov = {.iov_base = &byte, .iov_len = sizeof(byte)};
         struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
-        ssize_t n = receive_message(socket_fd, &msg, MSG_PEEK);
+        ssize_t n = receive_message(socket_fd, &msg, MSG_DONTWAIT | MSG_PEEK);
         *ret_flags = msg.msg_flags;
         return n;
 }

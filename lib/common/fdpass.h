@@ -26,6 +26,8 @@ int fdpass_send(int socket_fd, const void *buffer, size_t n_bytes, const int *fd
  * at end of stream every descriptor that came was closed.
  */
 ssize_t fdpass_receive(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
+/* The same, but waits for a packet on a blocking socket: one system call less than waiting and then receiving. */
+ssize_t fdpass_receive_wait(int socket_fd, void *buffer, size_t buffer_bytes, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
 
 /*
  * fdpass_refuse_incoming - ask the kernel to refuse descriptors sent to this socket (SO_PASSRIGHTS=0, Linux 6.16)
