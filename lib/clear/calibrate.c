@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "calibrate.h"
+#include "ring.h"
 
-#define LINE_BYTES 64                       /* stride of the harm buffer; a multiple or a half of every known cache line */
 #define PROBE_BYTES ((size_t) 8 << 20)      /* chosen: 0.8 ms at 10 GB/s, long against the clock's and the fence's cost */
 #define HARM_BYTES ((size_t) 128 << 20)     /* chosen: a single extent shows nothing, this does (measured) */
 #define MAX_L2_BYTES ((size_t) 4 << 20)     /* chosen: walking it cold takes 5 ms */
@@ -172,29 +172,10 @@ static size_t l2_bytes(void) {
         return (size_t) n_bytes < MAX_L2_BYTES ? (size_t) n_bytes : MAX_L2_BYTES;
 }
 
-/* The lines of the buffer become one ring in random order, which no prefetcher follows. */
-static void make_ring(char *buffer, size_t n_bytes) {
-        size_t n_lines = n_bytes / LINE_BYTES;
-        uint64_t random = UINT64_C(0x9e3779b97f4a7c15); /* any number but 0 */
-
-        for (size_t i = 0; i < n_lines; i++)
-                *(void **) (buffer + i * LINE_BYTES) = buffer + i * LINE_BYTES;
-        for (size_t i = n_lines - 1; i > 0; i--) { /* Sattolo: swapping with an earlier one only leaves a single cycle */
-                void **a = (void **) (buffer + i * LINE_BYTES), **b, *swap;
-
-                random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-                b = (void **) (buffer + random % i * LINE_BYTES);
-                swap = *a, *a = *b, *b = swap;
-        }
-}
-
 static uint64_t walk_ring(char *buffer, size_t n_bytes) {
         uint64_t start_ns = used_ns();
-        void **at = (void **) buffer;
 
-        for (size_t i = 0; i < n_bytes / LINE_BYTES; i++)
-                at = *at;
-        __asm__ volatile("" : : "r"(at) : "memory");
+        (void) clear_ring_walk(buffer, n_bytes / CLEAR_RING_LINE_BYTES);
         return used_ns() - start_ns;
 }
 
@@ -202,7 +183,7 @@ static uint64_t walk_ring(char *buffer, size_t n_bytes) {
 static void evict(const struct probe *probe) {
         const volatile char *at = probe->addr;
 
-        for (size_t i = 0; i < 8 * probe->n_warm_bytes; i += LINE_BYTES)
+        for (size_t i = 0; i < 8 * probe->n_warm_bytes; i += CLEAR_RING_LINE_BYTES)
                 (void) at[i];
 }
 
@@ -221,7 +202,7 @@ static int prepare_harm(struct probe *probe) {
         r = clear_pages(clear_method_cached(), probe->warm, n_bytes / page_bytes);
         if (r < 0)
                 return r;
-        make_ring(probe->warm, n_bytes);
+        clear_ring_make(probe->warm, n_bytes);
         probe->warm_ns = probe->cold_ns = UINT64_MAX;
         for (unsigned round = 0; round < N_HARM_ROUNDS; round++) {
                 uint64_t took_ns;

@@ -8,7 +8,7 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 
 compiler=${HUGEZERO_ARM64_CC:-aarch64-linux-gnu-gcc}
 newer=build/qemu/qemu-aarch64
-sources=(lib/clear/{arm64,calibrate,choose,clear,generic,sigbus,verify}.c lib/common/parse.c)
+sources=(lib/clear/{arm64,calibrate,choose,clear,generic,ring,sigbus,verify}.c lib/common/parse.c)
 flags=(-O2 -std=gnu17 -D_GNU_SOURCE -DRUNNING_ON_EMULATOR=1 -Wall -Wextra -Werror -Wno-unused-parameter
         -Wno-missing-field-initializers -fno-strict-aliasing "-I$PWD/tests/unit/plain" "-I$PWD/tests/unit" "-I$PWD/lib/clear"
         "-I$PWD/lib/common")
