@@ -193,3 +193,12 @@ int bench_kernel_run(const struct bench *bench, enum bench_kernel_mode mode, uin
         *ret_ns = end_ns - start_ns;
         return CTL_EXIT_OK;
 }
+
+int bench_kernel_map_at(const struct bench *bench, char *addr, uint64_t bytes, bool is_populate) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_FIXED |
+                    (__builtin_ctzll(bench->page_size_bytes) << MAP_HUGE_SHIFT) | (is_populate ? MAP_POPULATE : 0);
+        if (mmap(addr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+                return negative_errno();
+        bench_touch(addr, bytes, bench->page_size_bytes);
+        return 0;
+}

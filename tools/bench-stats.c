@@ -26,3 +26,22 @@ struct bench_stats bench_stats_of(uint64_t *samples_ns, size_t n_samples) {
                 .p99_ns = (double) bench_percentile(samples_ns, n_samples, 99),
         };
 }
+
+static int compare_doubles(const void *left, const void *right) {
+        double a = *(const double *) left, b = *(const double *) right;
+        return (a > b) - (a < b);
+}
+
+double bench_median(double *values, size_t n_values) {
+        assert(n_values > 0);
+        qsort(values, n_values, sizeof(*values), compare_doubles);
+        return (values[(n_values - 1) / 2] + values[n_values / 2]) / 2;
+}
+
+bool bench_slowdown(double idle_before, double busy, double idle_after, double *ret_slowdown) {
+        double shorter = idle_before < idle_after ? idle_before : idle_after, longer = idle_before + idle_after - shorter;
+        if (shorter <= 0 || longer * 100 > shorter * (100 + BENCH_IDLE_PERCENT))
+                return false;
+        *ret_slowdown = busy * 2 / (idle_before + idle_after);
+        return true;
+}

@@ -27,6 +27,23 @@ static inline uint64_t bench_now_ns(void) {
         return (uint64_t) now.tv_sec * 1000000000 + (uint64_t) now.tv_nsec;
 }
 
+/* Options that several of the measurements take; an own one begins at BENCH_OPTION_OWN. */
+enum {
+        BENCH_OPTION_BYTES = CTL_OPTION_OWN,
+        BENCH_OPTION_PAGE_SIZE,
+        BENCH_OPTION_NODE,
+        BENCH_OPTION_RUNS,
+        BENCH_OPTION_POOL,
+        BENCH_OPTION_SEVERAL,
+        BENCH_OPTION_OWN,
+};
+/* Returns an exit code. @verb is for complaints. */
+int bench_take_option(struct bench *bench, const char *verb, int option, const char *value);
+/* Chooses a page size where none was, and calls bench_kernel_bind(). Returns an exit code. */
+int bench_choose_memory(struct bench *bench);
+/* Connects and does the same, with the page size of @bench->pool. Close @bench->conn. Returns an exit code. */
+int bench_connect(struct bench *bench);
+
 /* Writes to one byte of each page. */
 void bench_touch(void *addr, uint64_t bytes, uint64_t page_size_bytes);
 
@@ -51,3 +68,9 @@ int bench_pool_run(const struct bench *bench, struct hugezero_request *request, 
 
 /* bench --latency: one extent of one page, next to what the kernel needs at least. */
 int bench_latency(const struct bench *bench);
+
+/* Maps and touches @bytes of the kernel's pages at @addr, which replaces what is there. Returns 0 or a negative errno. */
+int bench_kernel_map_at(const struct bench *bench, char *addr, uint64_t bytes, bool is_populate);
+
+/* The other measurements, verbs of their own below bench. */
+int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]);

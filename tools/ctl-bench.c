@@ -16,6 +16,7 @@
 #define DEFAULT_LATENCY_RUNS 256
 
 static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
+                           "       hugezeroctl bench clear [OPTIONS]\n"
                            "\n"
                            "Measures how long a program waits for zeroed memory, all pages touched:\n"
                            "  demand             mmap, then the kernel zeroes page after page\n"
@@ -24,6 +25,9 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
                            "  pool               acquired from the daemon, mapped, touched\n"
                            "The modes take turns, after one run of each that does not count. The kernel\n"
                            "needs as much again in free pages as the pool.\n"
+                           "\n"
+                           "Other measurements, each with a --help of its own:\n"
+                           "  clear   every method of clearing memory, and what it does to neighbours\n"
                            "\n"
                            "Options:\n"
                            "  --bytes SIZE       how much (default: 1G)\n"
@@ -41,52 +45,19 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
 enum { MODE_DEMAND, MODE_POPULATE, MODE_POPULATE_PARALLEL, MODE_POOL, N_MODES };
 static const char *const mode_names[] = {"demand", "populate", "populate-parallel", "pool"};
 
-enum { OPTION_BYTES = CTL_OPTION_OWN, OPTION_PAGE_SIZE, OPTION_NODE, OPTION_RUNS, OPTION_POOL, OPTION_SEVERAL, OPTION_LATENCY };
-
-/* Returns an exit code. */
-static int take_option(struct bench *bench, int option, const char *value) {
-        uint64_t n;
-        switch (option) {
-        case OPTION_BYTES:
-                if (parse_size(value, &bench->bytes) < 0 || bench->bytes == 0)
-                        return ctl_usage_error("bench", "option --bytes=%s: a size as 8G is expected", value);
-                return CTL_EXIT_OK;
-        case OPTION_PAGE_SIZE:
-                if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||
-                    (bench->page_size_bytes & (bench->page_size_bytes - 1)) != 0)
-                        return ctl_usage_error(
-                                "bench", "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
-                return CTL_EXIT_OK;
-        case OPTION_NODE:
-                if (parse_i32(value, &bench->node) < 0 || bench->node < 0)
-                        return ctl_usage_error("bench", "option --node=%s: the number of a NUMA node is expected", value);
-                return CTL_EXIT_OK;
-        case OPTION_RUNS:
-                if (parse_u64(value, &n) < 0 || n < 1 || n > BENCH_MAX_RUNS)
-                        return ctl_usage_error("bench", "option --runs=%s: a number from 1 to %d is expected", value,
-                                               BENCH_MAX_RUNS);
-                bench->n_runs = (unsigned) n;
-                return CTL_EXIT_OK;
-        case OPTION_POOL:
-                bench->pool = value;
-                return CTL_EXIT_OK;
-        default:
-                bench->is_several = true;
-                return CTL_EXIT_OK;
-        }
-}
+enum { OPTION_LATENCY = BENCH_OPTION_OWN };
 
 /* Returns an exit code, or -1: go on. */
 static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *bench, bool *ret_is_latency) {
         static const struct option options[] = {
                 CTL_OPTIONS_COMMON,
                 CTL_OPTIONS_JSON,
-                {"bytes", required_argument, NULL, OPTION_BYTES},
-                {"page-size", required_argument, NULL, OPTION_PAGE_SIZE},
-                {"node", required_argument, NULL, OPTION_NODE},
-                {"runs", required_argument, NULL, OPTION_RUNS},
-                {"pool", required_argument, NULL, OPTION_POOL},
-                {"several", no_argument, NULL, OPTION_SEVERAL},
+                {"bytes", required_argument, NULL, BENCH_OPTION_BYTES},
+                {"page-size", required_argument, NULL, BENCH_OPTION_PAGE_SIZE},
+                {"node", required_argument, NULL, BENCH_OPTION_NODE},
+                {"runs", required_argument, NULL, BENCH_OPTION_RUNS},
+                {"pool", required_argument, NULL, BENCH_OPTION_POOL},
+                {"several", no_argument, NULL, BENCH_OPTION_SEVERAL},
                 {"latency", no_argument, NULL, OPTION_LATENCY},
                 {},
         };
@@ -99,7 +70,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
                         *ret_is_latency = true;
                         continue;
                 }
-                int exit_code = take_option(bench, option, optarg);
+                int exit_code = bench_take_option(bench, argv[0], option, optarg);
                 if (exit_code != CTL_EXIT_OK)
                         return exit_code;
         }
@@ -199,10 +170,30 @@ static int bench_amount(const struct bench *bench) {
                                 : print_text(bench, stats, demand_ratio, parallel_ratio);
 }
 
+/* "bench clear" and so on, measurements with options of their own. Returns an exit code, or -1: none of these words is there.
+ */
+static int run_other(struct ctl *ctl, int argc, char *argv[]) {
+        static const struct {
+                const char *word, *verb;
+                int (*run)(struct ctl *ctl, int argc, char *argv[]);
+        } others[] = {
+                {"clear", "bench clear", bench_verb_clear},
+        };
+        for (size_t idx = 0; argc > 1 && idx < sizeof(others) / sizeof(others[0]); idx++)
+                if (strcmp(argv[1], others[idx].word) == 0) {
+                        argv[1] = (char *) others[idx].verb; /* what complaints call it; nobody writes to it */
+                        return others[idx].run(ctl, argc - 1, argv + 1);
+                }
+        return -1;
+}
+
 int ctl_verb_bench(struct ctl *ctl, int argc, char *argv[]) {
+        int exit_code = run_other(ctl, argc, argv);
+        if (exit_code >= 0)
+                return exit_code;
         struct bench bench = {.ctl = ctl, .node = HUGEZERO_NODE_ANY};
         bool is_latency;
-        int exit_code = parse_options(ctl, argc, argv, &bench, &is_latency);
+        exit_code = parse_options(ctl, argc, argv, &bench, &is_latency);
         if (exit_code >= 0)
                 return exit_code;
         if (!bench.n_runs)
@@ -210,21 +201,9 @@ int ctl_verb_bench(struct ctl *ctl, int argc, char *argv[]) {
         if (!bench.bytes)
                 bench.bytes = DEFAULT_BYTES;
 
-        _cleanup_conn_ struct hugezero_conn *conn = NULL;
-        exit_code = ctl_connect(ctl, &conn);
-        bench.conn = conn;
-        if (exit_code == CTL_EXIT_OK && !bench.page_size_bytes) {
-                bench.page_size_bytes = bench_kernel_default_page_size();
-                if (bench.pool)
-                        exit_code = bench_pool_page_size(&bench, &bench.page_size_bytes);
-        }
-        if (exit_code == CTL_EXIT_OK && !bench.page_size_bytes) {
-                ctl_error("choosing a page size: /proc/meminfo: this kernel has no hugepages");
-                exit_code = CTL_EXIT_FAILED;
-        }
+        exit_code = bench_connect(&bench);
         if (exit_code == CTL_EXIT_OK)
-                exit_code = bench_kernel_bind(&bench);
-        if (exit_code != CTL_EXIT_OK)
-                return exit_code;
-        return is_latency ? bench_latency(&bench) : bench_amount(&bench);
+                exit_code = is_latency ? bench_latency(&bench) : bench_amount(&bench);
+        hugezero_conn_close(bench.conn);
+        return exit_code;
 }

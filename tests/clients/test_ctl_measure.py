@@ -2,6 +2,7 @@
 """hugezeroctl bench and doctor. What is measured is real, how much it is depends on the machine: suite bench asserts that."""
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -9,6 +10,7 @@ from harness.pages import MIB, PAGE_1G, PAGE_2M, count, need_pages
 from test_ctl import assert_complains, ctl
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
+PARTS = ["clear"]
 MODES = ["demand", "populate", "populate-parallel", "pool"]
 
 
@@ -86,6 +88,89 @@ def test_bench_counts_the_pages_that_the_kernel_lacks(start_daemon):
     daemon.wait_full()
     answer = daemon.control("bench", "--page-size", "1G", "--bytes", "1G", "--node", str(node))
     assert_complains(answer, 1, "1 free pages of 1 GiB are needed", "0 are there", "reserve 1 more")
+
+
+# bench clear
+
+
+def test_bench_clear_measures_every_method_beside_the_kernel(build, tmp_path):
+    need_pages(64)
+    answer = ctl(build, "bench", "clear", "--bytes", "64M", "--runs", "2", "--json", socket_path=tmp_path / "missing")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    result = json.loads(answer.stdout)
+    assert (result["bytes"], result["page_size_bytes"], result["runs"]) == (64 * MIB, PAGE_2M, 2)
+    chunks = result["chunks"]
+    assert [chunk["bytes"] for chunk in chunks] == [4096, 2 * MIB, 32 * MIB, 1024 * MIB]
+    usable = {method["method"]: method["gb_per_s"] for method in result["methods"] if method["why_not"] is None}
+    assert {"memset", "generic"} <= usable.keys()
+    for method in result["methods"]:
+        if method["why_not"] is not None:
+            assert method["gb_per_s"] == [None] * 4
+    for speeds in usable.values():
+        assert speeds[3] is None  # there are 64 MiB only
+        for speed in speeds[:3]:
+            assert 0 < speed["min"] <= speed["median"] <= speed["max"]
+    for mode in "demand", "populate":
+        speeds = result["kernel"][mode]
+        assert speeds[0] is None and speeds[3] is None  # it clears whole pages
+        assert 0 < speeds[1]["min"] <= speeds[2]["max"] * 100
+    for idx in 1, 2:
+        chunk = chunks[idx]
+        best = max(speeds[idx]["median"] for speeds in usable.values())
+        assert usable[chunk["best"]][idx]["median"] == best
+        assert chunk["ratio_best_over_demand"] == pytest.approx(best / result["kernel"]["demand"][idx]["median"])
+        assert chunk["ratio_best_over_populate"] == pytest.approx(best / result["kernel"]["populate"][idx]["median"])
+        chosen = usable[chunk["chosen"]][idx]["median"]
+        assert chunk["ratio_chosen_over_best"] == pytest.approx(chosen / best)
+        assert chunk["ratio_chosen_over_memset"] == pytest.approx(chosen / usable["memset"][idx]["median"])
+    assert chunks[3]["best"] is None and chunks[3]["ratio_best_over_demand"] is None
+    assert chunks[1]["chosen"] in result["calibration"]["reason"]
+
+
+def test_bench_clear_measures_what_a_neighbour_loses(build):
+    need_pages(32)
+    answer = ctl(build, "bench", "clear", "--bytes", "64M", "--runs", "1", "--json")
+    harm = json.loads(answer.stdout)["harm"]
+    if len(os.sched_getaffinity(0)) == 1:
+        assert harm is None
+        return
+    assert harm["cpu"] != harm["neighbour_cpu"] and harm["ring_bytes"] == 8 * MIB
+    rows = harm["rows"]
+    assert [(row["what"], row["pace_bytes_per_s"]) for row in rows] == [
+        (what, pace) for what in ("kernel", "memset", "chosen") for pace in (None, 2048 * MIB)
+    ]
+    for row in rows:
+        assert row["runs"] + row["discarded"] > 0
+        if row["runs"] == 0:
+            assert row["slowdown"] is None
+            continue
+        assert 0 < row["min"] <= row["slowdown"] <= row["max"]
+        if row["pace_bytes_per_s"]:
+            # One slice is ahead of the pace at any time, which is much of a short run
+            assert row["gb_per_s"] * 1e9 < row["pace_bytes_per_s"] * 1.5
+
+
+def test_bench_clear_as_tables(build):
+    need_pages(32)
+    text = ctl(build, "bench", "clear", "--bytes", "64M", "--runs", "1").stdout
+    words = [line.split()[0] for line in text.splitlines() if line]
+    assert {"memset", "demand", "populate", "best/demand", "chosen", "calibration,"} <= set(words)
+    assert words.count("kernel") == 2 or len(os.sched_getaffinity(0)) == 1
+
+
+def test_bench_clear_complains_in_its_own_name(build):
+    assert_complains(ctl(build, "bench", "clear", "--bytes", "100T"), 1, "free pages of 2 MiB are needed")
+    assert_complains(ctl(build, "bench", "clear", "--runs", "0"), 2, "--runs=0", "hugezeroctl bench clear --help")
+    assert_complains(ctl(build, "bench", "clear", "fast"), 2, "'fast'")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_help_of_a_part_fits_80_columns(build, part):
+    answer = ctl(build, "bench", part, "--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith(f"Usage: hugezeroctl bench {part} ")
+    assert max(map(len, answer.stdout.splitlines())) <= 80
+    assert f"  {part} " in ctl(build, "bench", "--help").stdout
 
 
 # doctor

@@ -9,6 +9,7 @@ import pytest
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "hugezeroctl.1.scd"
 VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "bench", "doctor"
+PARTS = ("bench clear",)  # verbs below a verb, each with a section of its own
 EVERYWHERE = {"--help", "--socket"}  # described once, for all verbs
 FOR_TESTS = {"doctor": {"--root"}}  # in the page only
 
@@ -43,15 +44,16 @@ def test_the_verbs_are_those_of_the_page(build):
     assert {verb.upper() for verb in VERBS} <= sections().keys()
     synopsis = sections()["SYNOPSIS"]
     assert tuple(re.findall(r"^\*hugezeroctl ([a-z]+)\*", synopsis, re.MULTILINE)) == VERBS
+    assert tuple(re.findall(r"^\*hugezeroctl ([a-z]+ [a-z]+)\*", synopsis, re.MULTILINE)) == PARTS
 
 
 def test_the_global_options_are_those_of_the_page(build):
     assert options_of_help(help_of(build)) == options_of_page(sections()["OPTIONS"])
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", VERBS + PARTS)
 def test_the_options_of_a_verb_are_those_of_the_page(build, verb):
-    listed = options_of_help(help_of(build, verb))
+    listed = options_of_help(help_of(build, *verb.split()))
     assert EVERYWHERE <= listed.keys()
     described = options_of_page(sections()[verb.upper()])
     hidden = FOR_TESTS.get(verb, set())
@@ -61,16 +63,15 @@ def test_the_options_of_a_verb_are_those_of_the_page(build, verb):
     }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", VERBS + PARTS)
 def test_every_option_of_the_page_is_understood(build, verb):
-    """A value is missing or surplus then; what must not come is the complaint about an unknown option, or a connection."""
+    """A value is missing or surplus then; what must not come is the complaint about an unknown option, or a measurement."""
     known = set(options_of_page(sections()[verb.upper()])) | EVERYWHERE
     for option in known:
-        answer = subprocess.run(
-            [build / "tools" / "hugezeroctl", verb, option, "--frobnicate"], capture_output=True, text=True, check=False, timeout=20
-        )
+        command = [build / "tools" / "hugezeroctl", *verb.split(), option, "--frobnicate", "--frobnicate"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
         assert f"option {option}: there is no such option" not in answer.stderr, answer
-    answer = subprocess.run([build / "tools" / "hugezeroctl", verb, "--frobnicate"], capture_output=True, text=True, check=False)
+    answer = subprocess.run([build / "tools" / "hugezeroctl", *verb.split(), "--frobnicate"], capture_output=True, text=True, check=False)
     assert "option --frobnicate: there is no such option" in answer.stderr
 
 

@@ -47,11 +47,46 @@ static void the_order_of_the_runs_does_not_matter(void **state) {
         assert_true(a.p99_ns == 99 && b.p99_ns == 99);
 }
 
+static void the_median_of_doubles_is_the_middle(void **state) {
+        double odd[] = {2.5, 0.5, 9}, even[] = {4, 1, 3, 2}, one[] = {7};
+
+        assert_true(bench_median(odd, 3) == 2.5);
+        assert_true(odd[0] == 0.5 && odd[2] == 9);
+        assert_true(bench_median(even, 4) == 2.5);
+        assert_true(bench_median(one, 1) == 7);
+}
+
+static void a_busy_run_is_compared_with_its_neighbours_only(void **state) {
+        double slowdown = 0;
+
+        assert_true(bench_slowdown(10, 20, 10, &slowdown));
+        assert_true(slowdown == 2);
+        assert_true(bench_slowdown(9, 30, 11 - 0.5, &slowdown));
+        assert_true(slowdown > 3.07 && slowdown < 3.08);
+        assert_true(bench_slowdown(10, 5, 10, &slowdown));
+        assert_true(slowdown == 0.5);
+}
+
+static void runs_between_unequal_idle_ones_are_discarded(void **state) {
+        double slowdown = -1;
+
+        assert_false(bench_slowdown(10, 20, 12.1, &slowdown));
+        assert_false(bench_slowdown(12.1, 20, 10, &slowdown));
+        assert_false(bench_slowdown(0, 20, 10, &slowdown));
+        assert_true(slowdown == -1);
+        assert_true(bench_slowdown(10, 22, 12, &slowdown));
+        assert_true(slowdown == 2);
+        assert_true(bench_slowdown(12, 22, 10, &slowdown));
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_median_is_the_middle),
                 cmocka_unit_test(one_slow_run_moves_the_maximum_only),
                 cmocka_unit_test(percentiles_are_samples_by_nearest_rank),
+                cmocka_unit_test(the_median_of_doubles_is_the_middle),
+                cmocka_unit_test(a_busy_run_is_compared_with_its_neighbours_only),
+                cmocka_unit_test(runs_between_unequal_idle_ones_are_discarded),
                 cmocka_unit_test(the_order_of_the_runs_does_not_matter),
         };
 

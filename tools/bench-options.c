@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the measurements of hugezeroctl bench have in common before they begin. */
+#include "bench.h"
+#include "parse.h"
+
+int bench_take_option(struct bench *bench, const char *verb, int option, const char *value) {
+        uint64_t n;
+        switch (option) {
+        case BENCH_OPTION_BYTES:
+                if (parse_size(value, &bench->bytes) < 0 || bench->bytes == 0)
+                        return ctl_usage_error(verb, "option --bytes=%s: a size as 8G is expected", value);
+                return CTL_EXIT_OK;
+        case BENCH_OPTION_PAGE_SIZE:
+                if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||
+                    (bench->page_size_bytes & (bench->page_size_bytes - 1)) != 0)
+                        return ctl_usage_error(
+                                verb, "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
+                return CTL_EXIT_OK;
+        case BENCH_OPTION_NODE:
+                if (parse_i32(value, &bench->node) < 0 || bench->node < 0)
+                        return ctl_usage_error(verb, "option --node=%s: the number of a NUMA node is expected", value);
+                return CTL_EXIT_OK;
+        case BENCH_OPTION_RUNS:
+                if (parse_u64(value, &n) < 0 || n < 1 || n > BENCH_MAX_RUNS)
+                        return ctl_usage_error(verb, "option --runs=%s: a number from 1 to %d is expected", value,
+                                               BENCH_MAX_RUNS);
+                bench->n_runs = (unsigned) n;
+                return CTL_EXIT_OK;
+        case BENCH_OPTION_POOL:
+                bench->pool = value;
+                return CTL_EXIT_OK;
+        default:
+                bench->is_several = true;
+                return CTL_EXIT_OK;
+        }
+}
+
+int bench_choose_memory(struct bench *bench) {
+        if (!bench->page_size_bytes)
+                bench->page_size_bytes = bench_kernel_default_page_size();
+        if (!bench->page_size_bytes) {
+                ctl_error("choosing a page size: /proc/meminfo: this kernel has no hugepages");
+                return CTL_EXIT_FAILED;
+        }
+        return bench_kernel_bind(bench);
+}
+
+int bench_connect(struct bench *bench) {
+        int exit_code = ctl_connect(bench->ctl, &bench->conn);
+        if (exit_code == CTL_EXIT_OK && !bench->page_size_bytes && bench->pool)
+                exit_code = bench_pool_page_size(bench, &bench->page_size_bytes);
+        return exit_code == CTL_EXIT_OK ? bench_choose_memory(bench) : exit_code;
+}
