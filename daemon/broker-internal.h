@@ -46,7 +46,7 @@ struct lingering_charge {
         uid_t uid;
         uint64_t bytes;
         int wd;                  /* > 0: until the kernel tells that the last description is gone */
-        struct service *service; /* else: as long as it exists; owned */
+        struct service *service; /* else: as long as it exists; owned. NULL: as long as the daemon runs */
         TAILQ_ENTRY(lingering_charge) link;
 };
 

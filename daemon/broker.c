@@ -561,10 +561,6 @@ void broker_cancel(struct broker *broker, struct request *request) {
                 broker_kick(broker);
 }
 
-bool broker_is_administrator(const struct identity *identity) {
-        return identity->uid == 0 || identity->uid == geteuid();
-}
-
 int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         return broker->reload(broker->reload_userdata, ret_text);
 }

@@ -54,7 +54,6 @@ int broker_mapped(struct broker *broker, const struct identity *identity, uint64
 /* Asks now who holds it; proves nothing by itself. -ENOENT: no such grant of yours, or that extent is gone already. -EINVAL: no such position. */
 int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent);
 
-bool broker_is_administrator(const struct identity *identity);
 /* Reads the configuration again. 0, or a negative errno with the reason; nothing is changed then. */
 int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
 

@@ -123,9 +123,10 @@ static const char *read_title(const char *title, enum config_section_kind *ret_k
         }
         *ret_kind = CONFIG_SECTION_QUOTA;
         *ret_name = title + strlen("Quota ");
-        if (strcmp(title, "Quota default") == 0 || (strncmp(title, "Quota user:", 11) == 0 && title[11]))
+        if (strcmp(title, "Quota default") == 0 || (strncmp(title, "Quota user:", 11) == 0 && title[11]) ||
+            (strncmp(title, "Quota group:", 12) == 0 && title[12]))
                 return NULL;
-        return "unknown section; there are [Daemon], [Pool NAME], [Quota default] and [Quota user:NAME]";
+        return "unknown section; there are [Daemon], [Pool NAME], [Quota default], [Quota user:NAME] and [Quota group:NAME]";
 }
 
 static int begin_section(void *userdata, const struct config_origin *origin, const char *title, char *error) {

@@ -43,9 +43,8 @@ void config_write_sample(FILE *stream) {
                      "#[Pool default]\n",
                      stream);
         write_keys(stream, CONFIG_SECTION_POOL);
-        (void) fputs("\n# What each user may have. A section like [Quota user:alice] sets other limits for one user; what it "
-                     "leaves\n"
-                     "# out is as in [Quota default].\n"
+        (void) fputs("\n# What each user may have. A section like [Quota user:alice] sets other limits for one user, one\n"
+                     "# like [Quota group:staff] for each member of a group; what they leave out is as in [Quota default].\n"
                      "[Quota default]\n",
                      stream);
         write_keys(stream, CONFIG_SECTION_QUOTA);

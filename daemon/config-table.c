@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
 
+#include "cleanup.h"
 #include "config-build.h"
 #include "parse.h"
 #include "wire.h"
@@ -57,6 +59,40 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "three or four octal digits, 0600 to 0777",
                 .default_text = "0660",
                 .help = "The access mode of the socket. Who may write to it may connect.",
+        },
+        [CONFIG_KEY_ALLOW_USERS] = {
+                .name = "AllowUsers",
+                .type = CONFIG_TYPE_USERS,
+                .offset = offsetof(struct config, allow_users),
+                .unit = "names or numbers of users, at most 64, or all",
+                .default_text = "all",
+                .help = "Who is served, of those who can reach the socket. When AllowUsers= or AllowGroups= is given, only who is named in one "
+                        "of them, and administrators.",
+        },
+        [CONFIG_KEY_ALLOW_GROUPS] = {
+                .name = "AllowGroups",
+                .type = CONFIG_TYPE_GROUPS,
+                .offset = offsetof(struct config, allow_groups),
+                .unit = "names or numbers of groups, at most 64, or all",
+                .default_text = "all",
+                .help = "The groups whose members are served, supplementary groups included. See AllowUsers=",
+        },
+        [CONFIG_KEY_ADMIN_USERS] = {
+                .name = "AdminUsers",
+                .type = CONFIG_TYPE_USERS,
+                .offset = offsetof(struct config, admin_users),
+                .unit = "names or numbers of users, at most 64",
+                .default_text = "root",
+                .help = "Users who may see all grants, have any of them looked at, resize pools and reload. Root and the daemon's own user always "
+                        "may.",
+        },
+        [CONFIG_KEY_TRUSTED_USERS] = {
+                .name = "TrustedUsers",
+                .type = CONFIG_TYPE_USERS,
+                .offset = offsetof(struct config, trusted_users),
+                .unit = "names or numbers of users, at most 64, or all",
+                .default_text = "all",
+                .help = "The users among whom memory passes with Recycle=trusted. For others it is then as with same-service.",
         },
         [CONFIG_KEY_MAX_CONNECTIONS] = {
                 .name = "MaxConnections",
@@ -274,6 +310,18 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .default_text = "64",
                 .help = "Requests of a user that are not answered yet.",
         },
+        [CONFIG_KEY_QUOTA_MAX_REQUEST_RATE] = {
+                .section = CONFIG_SECTION_QUOTA,
+                .name = "MaxRequestRate",
+                .type = CONFIG_TYPE_COUNT,
+                .offset = offsetof(struct config_quota, max_request_rate),
+                .max = 1 << 20, /* chosen: far more than one daemon answers */
+                .word = "infinity",
+                .word_value = UINT32_MAX,
+                .unit = "a number of requests",
+                .default_text = "20000",
+                .help = "Requests for memory of a user in one second. Further ones are refused until the second is over.",
+        },
 };
 /* clang-format on */
 
@@ -281,7 +329,7 @@ const char *config_section_form(enum config_section_kind kind) {
         static const char *const forms[_CONFIG_SECTION_KIND_MAX] = {
                 [CONFIG_SECTION_DAEMON] = "[Daemon]",
                 [CONFIG_SECTION_POOL] = "[Pool NAME]",
-                [CONFIG_SECTION_QUOTA] = "[Quota default] and [Quota user:NAME]",
+                [CONFIG_SECTION_QUOTA] = "[Quota default], [Quota user:NAME] and [Quota group:NAME]",
         };
 
         return forms[kind];
@@ -406,6 +454,64 @@ static int parse_group(const char *text, struct config *config, char reason[CONF
         return 0;
 }
 
+int config_find_id(bool group, const char *name, uint32_t *ret_id) {
+        uint64_t number;
+
+        errno = 0;
+        if (group) {
+                const struct group *found = getgrnam(name);
+
+                if (found) {
+                        *ret_id = found->gr_gid;
+                        return 0;
+                }
+        } else {
+                const struct passwd *found = getpwnam(name);
+
+                if (found) {
+                        *ret_id = found->pw_uid;
+                        return 0;
+                }
+        }
+        int error = errno;
+        if (parse_u64(name, &number) < 0 || number >= UINT32_MAX)
+                return error > 0 ? -error : -ENOENT;
+        *ret_id = (uint32_t) number;
+        return 0;
+}
+
+/* Names with blanks or commas between them. */
+static int parse_ids(const struct config_key *key, const char *text, struct config_ids *ret_ids,
+                     char reason[CONFIG_REASON_BYTES]) {
+        bool group = key->type == CONFIG_TYPE_GROUPS;
+        struct config_ids ids = {.all = strcmp(text, "all") == 0 && strcmp(key->default_text, "all") == 0};
+        _cleanup_free_ char *copy = strdup(text);
+        char *position = NULL;
+        int r;
+
+        if (!copy)
+                return -ENOMEM;
+        for (char *name = ids.all ? NULL : strtok_r(copy, " \t,", &position); name; name = strtok_r(NULL, " \t,", &position)) {
+                if (ids.n == CONFIG_MAX_IDS) {
+                        (void) snprintf(reason, CONFIG_REASON_BYTES, "more than %d names; name a group instead", CONFIG_MAX_IDS);
+                        return -EINVAL;
+                }
+                r = config_find_id(group, name, &ids.ids[ids.n]);
+                if (r < 0) {
+                        (void) snprintf(reason, CONFIG_REASON_BYTES, "%s \"%.64s\": %s; create the %s or take it out",
+                                        group ? "group" : "user", name, config_lookup_error(-r), group ? "group" : "user");
+                        return -EINVAL;
+                }
+                ids.n++;
+        }
+        if (!ids.all && ids.n == 0) {
+                (void) snprintf(reason, CONFIG_REASON_BYTES, "nobody is named; give %s", key->unit);
+                return -EINVAL;
+        }
+        *ret_ids = ids;
+        return 0;
+}
+
 int config_key_parse(const struct config_key *key, const char *text, void *base, char ret_reason[CONFIG_REASON_BYTES]) {
         char form[CONFIG_FORM_BYTES];
         void *field = (char *) base + key->offset;
@@ -416,6 +522,9 @@ int config_key_parse(const struct config_key *key, const char *text, void *base,
         switch (key->type) {
         case CONFIG_TYPE_GROUP:
                 return parse_group(text, base, ret_reason);
+        case CONFIG_TYPE_USERS:
+        case CONFIG_TYPE_GROUPS:
+                return parse_ids(key, text, field, ret_reason);
         case CONFIG_TYPE_PATH:
                 r = parse_path(text, field);
                 break;

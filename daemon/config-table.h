@@ -11,6 +11,10 @@ enum config_key_id {
         CONFIG_KEY_SOCKET,
         CONFIG_KEY_SOCKET_GROUP,
         CONFIG_KEY_SOCKET_MODE,
+        CONFIG_KEY_ALLOW_USERS,
+        CONFIG_KEY_ALLOW_GROUPS,
+        CONFIG_KEY_ADMIN_USERS,
+        CONFIG_KEY_TRUSTED_USERS,
         CONFIG_KEY_MAX_CONNECTIONS,
         CONFIG_KEY_MAX_WAITING,
         CONFIG_KEY_MAX_FDS_IN_FLIGHT,
@@ -32,12 +36,15 @@ enum config_key_id {
         CONFIG_KEY_QUOTA_MAX_GRANTS,
         CONFIG_KEY_QUOTA_MAX_CONNECTIONS,
         CONFIG_KEY_QUOTA_MAX_WAITING,
+        CONFIG_KEY_QUOTA_MAX_REQUEST_RATE,
         _CONFIG_KEY_MAX,
 };
 
 enum config_type {
         CONFIG_TYPE_PATH,     /* char[108] */
         CONFIG_TYPE_GROUP,    /* struct config: socket_group and socket_gid */
+        CONFIG_TYPE_USERS,    /* struct config_ids */
+        CONFIG_TYPE_GROUPS,   /* struct config_ids */
         CONFIG_TYPE_MODE,     /* mode_t */
         CONFIG_TYPE_COUNT,    /* uint32_t */
         CONFIG_TYPE_SIZE,     /* uint64_t, bytes */
@@ -82,5 +89,7 @@ const char *config_key_form(const struct config_key *key, char buffer[CONFIG_FOR
 #define CONFIG_REASON_BYTES 192
 int config_key_parse(const struct config_key *key, const char *text, void *base, char ret_reason[CONFIG_REASON_BYTES]);
 
+/* @name: of a user (of a group where @group), or a number. 0, or the errno of the look-up, which may be 0 too: -ENOENT then. */
+int config_find_id(bool group, const char *name, uint32_t *ret_id);
 /* The reason for a failed getgrnam(3) or getpwnam(3): they leave 0 or one of several values in errno for "not found". */
 const char *config_lookup_error(int error);

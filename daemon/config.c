@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <pwd.h>
 #include <string.h>
 
 #include "cleanup.h"
@@ -63,21 +62,15 @@ static int resolve_pools(const struct config_draft *draft, const struct topology
         return 0;
 }
 
-/* @name: of a user, or a number. */
-static int find_user(const struct config_section *section, const char *name, uid_t *ret_uid, char *error) {
-        const struct passwd *user;
-        uint64_t number;
+/* @name: of a user or group, or a number. */
+static int find_id(const struct config_section *section, bool group, const char *name, uint32_t *ret_id, char *error) {
+        const char *what = group ? "group" : "user";
+        int r = config_find_id(group, name, ret_id);
 
-        errno = 0;
-        user = getpwnam(name);
-        if (user)
-                *ret_uid = user->pw_uid;
-        else if (parse_u64(name, &number) == 0 && number < (uid_t) -1)
-                *ret_uid = (uid_t) number;
-        else
+        if (r < 0)
                 return config_fail(error, &section->origin, section->title, NULL, NULL,
-                                   "user \"%s\": %s; create the user, or give a name or number that exists", name,
-                                   config_lookup_error(errno));
+                                   "%s \"%s\": %s; create the %s, or give a name or number that exists", what, name,
+                                   config_lookup_error(-r), what);
         return 0;
 }
 
@@ -88,7 +81,7 @@ static int resolve_user_quota(const struct config_section *section, struct confi
         if (config->n_user_quotas == CONFIG_MAX_USER_QUOTAS)
                 return config_fail(error, &section->origin, section->title, NULL, NULL,
                                    "there can be quotas of at most %d users; remove some", CONFIG_MAX_USER_QUOTAS);
-        r = find_user(section, section->name + strlen("user:"), &quota->uid, error);
+        r = find_id(section, /* group= */ false, section->name + strlen("user:"), &quota->uid, error);
         if (r < 0)
                 return r;
         for (size_t i = 0; i < config->n_user_quotas; i++)
@@ -103,6 +96,28 @@ static int resolve_user_quota(const struct config_section *section, struct confi
         return 0;
 }
 
+static int resolve_group_quota(const struct config_section *section, struct config *config, char *error) {
+        struct config_group_quota *quota = &config->group_quotas[config->n_group_quotas];
+        int r;
+
+        if (config->n_group_quotas == CONFIG_MAX_GROUP_QUOTAS)
+                return config_fail(error, &section->origin, section->title, NULL, NULL,
+                                   "there can be quotas of at most %d groups; remove some", CONFIG_MAX_GROUP_QUOTAS);
+        r = find_id(section, /* group= */ true, section->name + strlen("group:"), &quota->gid, error);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < config->n_group_quotas; i++)
+                if (config->group_quotas[i].gid == quota->gid)
+                        return config_fail(error, &section->origin, section->title, NULL, NULL,
+                                           "another section is for group number %u too; remove one", (unsigned) quota->gid);
+        quota->quota = config->quota;
+        r = resolve_keys(section, /* written_only = */ true, &quota->quota, error);
+        if (r < 0)
+                return r;
+        config->n_group_quotas++;
+        return 0;
+}
+
 static int resolve_quotas(const struct config_draft *draft, struct config *config, char *error) {
         const struct config_section *section = NULL, *common = &no_quota;
         int r;
@@ -113,7 +128,8 @@ static int resolve_quotas(const struct config_draft *draft, struct config *confi
         r = resolve_keys(common, /* written_only = */ false, &config->quota, error);
         while (r == 0 && (section = config_draft_next(draft, CONFIG_SECTION_QUOTA, section)))
                 if (section != common)
-                        r = resolve_user_quota(section, config, error);
+                        r = strncmp(section->name, "group:", 6) == 0 ? resolve_group_quota(section, config, error) :
+                                                                       resolve_user_quota(section, config, error);
         return r;
 }
 

@@ -41,6 +41,7 @@ struct config_quota { /* per uid; UINT64_MAX / UINT32_MAX is "infinity" */
         uint32_t max_grants;       /* MaxGrants= */
         uint32_t max_connections;  /* MaxConnections= */
         uint32_t max_waiting;      /* MaxWaiting=, requests that are not answered yet */
+        uint32_t max_request_rate; /* MaxRequestRate=, requests in one second */
 };
 
 struct config_user_quota {
@@ -49,12 +50,27 @@ struct config_user_quota {
 };
 #define CONFIG_MAX_USER_QUOTAS 64 /* chosen */
 
+struct config_group_quota { /* for each member, by himself */
+        gid_t gid;
+        struct config_quota quota;
+};
+#define CONFIG_MAX_GROUP_QUOTAS 64 /* chosen */
+
+#define CONFIG_MAX_IDS 64 /* chosen; a group says more in one word */
+struct config_ids { /* users or groups */
+        bool all; /* then n is 0 */
+        uint32_t n, ids[CONFIG_MAX_IDS];
+};
+
 struct config {
         /* [Daemon] */
         char socket_path[108];     /* Socket= */
         char socket_group[64];     /* SocketGroup=, empty: none */
         gid_t socket_gid;          /* resolved; (gid_t) -1: none */
         mode_t socket_mode;        /* SocketMode= 0660 */
+        struct config_ids allow_users, allow_groups; /* AllowUsers=, AllowGroups= */
+        struct config_ids admin_users; /* AdminUsers= */
+        struct config_ids trusted_users; /* TrustedUsers= */
         uint32_t max_connections;  /* MaxConnections=, all uids */
         uint32_t max_waiting;      /* MaxWaiting=, requests, all uids */
         uint32_t max_fds_in_flight;/* MaxFdsInFlight= */
@@ -71,10 +87,12 @@ struct config {
         size_t n_pools;
         struct config_pool pools[CONFIG_MAX_POOLS];
         bool pools_are_default;    /* nothing was configured: half of each node's free pages */
-        /* [Quota default], [Quota user:NAME] */
+        /* [Quota default], [Quota user:NAME], [Quota group:NAME] */
         struct config_quota quota;
         size_t n_user_quotas;
         struct config_user_quota user_quotas[CONFIG_MAX_USER_QUOTAS];
+        size_t n_group_quotas;     /* [Quota group:NAME]; the first that fits counts */
+        struct config_group_quota group_quotas[CONFIG_MAX_GROUP_QUOTAS];
 };
 
 struct config_args { /* the command line, unparsed; NULL / 0 where not given */

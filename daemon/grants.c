@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "access.h"
 #include "broker-internal.h"
 #include "clock.h"
 #include "quota.h"
@@ -237,7 +238,7 @@ static struct grant *find_own(const struct broker *broker, const struct identity
         struct grant *grant = grant_find(broker, grant_id);
 
         /* Foreign grants look like unknown ones: ids say nothing about others. */
-        return grant && (identity->uid == 0 || identity->uid == grant->uid) ? grant : NULL;
+        return grant && (identity->uid == grant->uid || access_is_administrator(broker->config, identity->uid)) ? grant : NULL;
 }
 
 int broker_mapped(struct broker *broker, const struct identity *identity, uint64_t grant_id) {
@@ -290,13 +291,14 @@ static void fill_row(const struct broker *broker, const struct grant *grant, uin
 
 void broker_fill_grants(const struct broker *broker, const struct identity *identity, const struct wire_c_grants *from,
                         struct wire_d_grants *ret_grants) {
+        bool all = access_is_administrator(broker->config, identity->uid);
         const struct grant *grant;
 
         ret_grants->n_rows = ret_grants->more = 0;
         TAILQ_FOREACH(grant, &broker->grants, link) {
                 uint32_t first = 0;
 
-                if (grant->id < from->after_grant_id || (identity->uid != 0 && identity->uid != grant->uid))
+                if (grant->id < from->after_grant_id || (!all && identity->uid != grant->uid))
                         continue;
                 if (grant->id == from->after_grant_id)
                         first = from->after_extent + 1;

@@ -199,6 +199,26 @@ int identity_read(int socket_fd, struct identity *ret_identity) {
         return 0;
 }
 
+int identity_read_groups(int socket_fd, struct identity_groups *ret_groups) {
+        socklen_t length = 0;
+
+        /* They are fixed since the connect(): the first call tells their length. */
+        if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &length) < 0 && errno != ERANGE)
+                return negative_errno();
+        _cleanup_free_ gid_t *gids = malloc(length > 0 ? length : 1);
+        if (!gids)
+                return -ENOMEM;
+        if (length > 0 && getsockopt(socket_fd, SOL_SOCKET, SO_PEERGROUPS, gids, &length) < 0)
+                return negative_errno();
+        *ret_groups = (struct identity_groups){.gids = take_ptr(gids), .n = length / sizeof(gid_t)};
+        return 0;
+}
+
+void identity_groups_done(struct identity_groups *groups) {
+        free(groups->gids);
+        *groups = (struct identity_groups){};
+}
+
 void identity_done(struct identity *identity) {
         identity->service = service_unref(identity->service);
 }

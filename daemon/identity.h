@@ -6,10 +6,13 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct service; /* interned: two equal services are one object, compare by pointer; reference-counted */
+
+#define SERVICE_OF_ALL ((uid_t) -1) /* the uid of the service of all who trust each other */
 
 struct identity {
         uid_t uid;
@@ -21,6 +24,15 @@ struct identity {
 /* SO_PEERCRED and /proc/PID/cgroup (checked against pid re-use). Returns 0 or a negative errno. */
 int identity_read(int socket_fd, struct identity *ret_identity);
 void identity_done(struct identity *identity);
+
+struct identity_groups {
+        gid_t *gids; /* owned */
+        size_t n;
+};
+
+/* The supplementary groups that the client had when it connected (SO_PEERGROUPS). */
+int identity_read_groups(int socket_fd, struct identity_groups *ret_groups);
+void identity_groups_done(struct identity_groups *groups);
 
 /* @cgroup_path is copied. */
 int service_get(uid_t uid, const char *cgroup_path, struct service **ret_service);

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "access.h"
 #include "cleanup.h"
 #include "config-build.h"
 #include "config.h"
@@ -116,6 +117,11 @@ static int run(const struct topology *topology, const struct config_args *args, 
         struct manager *manager;
         int r;
 
+        if (!access_sees_all_users("/proc/self/uid_map") || !access_sees_all_users("/proc/self/gid_map")) {
+                log_error("hugezerod does not run in a user namespace that lacks users or groups: all that are missing would be one to "
+                          "it, and get each other's memory. Run it outside, or without PrivateUsers=");
+                return -EPERM;
+        }
         raise_file_limit();
         protect_memory();
         r = inherited_take(&inherited);

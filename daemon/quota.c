@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <search.h>
+#include <sys/queue.h>
 
 #include "cleanup.h"
 #include "config.h"
@@ -11,12 +12,16 @@
 
 struct quota_user {
         uid_t uid;
+        bool in_group;
+        gid_t gid; /* of the section whose limits hold for it */
+        TAILQ_ENTRY(quota_user) link;
         uint64_t charged[_QUOTA_KIND_MAX]; /* never all zero: the record is freed then */
 };
 
 struct quota {
         const struct config *config;
         void *users; /* tsearch tree of struct quota_user */
+        TAILQ_HEAD(, quota_user) list;
         uint64_t charged_all[_QUOTA_KIND_MAX];
 };
 
@@ -30,6 +35,16 @@ static struct quota_user *quota_user_find(const struct quota *quota, uid_t uid) 
         return node ? *node : NULL;
 }
 
+/* Frees it when it has nothing. */
+static void quota_user_check(struct quota *quota, struct quota_user *user) {
+        for (size_t i = 0; i < _QUOTA_KIND_MAX; i++)
+                if (user->charged[i] > 0)
+                        return;
+        TAILQ_REMOVE(&quota->list, user, link);
+        (void) tdelete(user, &quota->users, quota_user_compare);
+        free(user);
+}
+
 static struct quota_user *quota_user_add(struct quota *quota, uid_t uid) {
         _cleanup_free_ struct quota_user *user = calloc(1, sizeof(*user));
         if (!user)
@@ -37,6 +52,7 @@ static struct quota_user *quota_user_add(struct quota *quota, uid_t uid) {
         user->uid = uid;
         if (!tsearch(user, &quota->users, quota_user_compare))
                 return NULL;
+        TAILQ_INSERT_TAIL(&quota->list, user, link);
         return take_ptr(user);
 }
 
@@ -44,12 +60,24 @@ static uint64_t limit_from_u32(uint32_t limit) {
         return limit == UINT32_MAX ? UINT64_MAX : limit; /* "infinity" */
 }
 
-static uint64_t quota_limit_user(const struct config *config, uid_t uid, enum quota_kind kind) {
-        const struct config_quota *limits = &config->quota;
+static const struct config_quota *limits_of(const struct quota *quota, uid_t uid) {
+        const struct config *config = quota->config;
+        const struct quota_user *user;
 
         for (size_t i = 0; i < config->n_user_quotas; i++)
                 if (config->user_quotas[i].uid == uid)
-                        limits = &config->user_quotas[i].quota;
+                        return &config->user_quotas[i].quota;
+        user = config->n_group_quotas > 0 ? quota_user_find(quota, uid) : NULL;
+        for (size_t i = 0; i < config->n_group_quotas && user && user->in_group; i++)
+                if (config->group_quotas[i].gid == user->gid)
+                        return &config->group_quotas[i].quota;
+        return &config->quota;
+}
+
+static uint64_t quota_limit_user(const struct quota *quota, uid_t uid, enum quota_kind kind) {
+        const struct config *config = quota->config;
+        const struct config_quota *limits = limits_of(quota, uid);
+
         switch (kind) {
         case QUOTA_BYTES:
                 return limits->max_bytes;
@@ -59,6 +87,8 @@ static uint64_t quota_limit_user(const struct config *config, uid_t uid, enum qu
                 return limit_from_u32(limits->max_connections);
         case QUOTA_WAITING:
                 return limit_from_u32(limits->max_waiting);
+        case QUOTA_REQUESTS:
+                return limit_from_u32(limits->max_request_rate);
         case QUOTA_FDS_IN_FLIGHT:
                 /* Chosen: who does not read cannot keep the rest from being served. */
                 return config->max_fds_in_flight / 4 > WIRE_MAX_FDS ? config->max_fds_in_flight / 4 : WIRE_MAX_FDS;
@@ -94,6 +124,7 @@ int quota_new(const struct config *config, struct quota **ret_quota) {
         if (!quota)
                 return -ENOMEM;
         quota->config = config;
+        TAILQ_INIT(&quota->list);
         *ret_quota = quota;
         return 0;
 }
@@ -114,11 +145,17 @@ void quota_set_config(struct quota *quota, const struct config *config) {
 int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount) {
         struct quota_user *user = quota_user_find(quota, uid);
 
-        if (!fits(user ? user->charged[kind] : 0, amount, quota_limit_user(quota->config, uid, kind)))
-                return -EDQUOT;
-        if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota->config, kind)))
-                return -EUSERS;
-        return quota_charge_anyway(quota, uid, kind, amount);
+        int r = 0;
+
+        if (!fits(user ? user->charged[kind] : 0, amount, quota_limit_user(quota, uid, kind)))
+                r = -EDQUOT;
+        else if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota->config, kind)))
+                r = -EUSERS;
+        else
+                r = quota_charge_anyway(quota, uid, kind, amount);
+        if (r < 0 && user)
+                quota_user_check(quota, user); /* it may have joined only */
+        return r;
 }
 
 int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount) {
@@ -143,11 +180,36 @@ void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64
         assert(user && user->charged[kind] >= amount && quota->charged_all[kind] >= amount);
         user->charged[kind] -= amount;
         quota->charged_all[kind] -= amount;
-        for (size_t i = 0; i < _QUOTA_KIND_MAX; i++)
-                if (user->charged[i] > 0)
-                        return;
-        (void) tdelete(user, &quota->users, quota_user_compare);
-        free(user);
+        quota_user_check(quota, user);
+}
+
+int quota_join(struct quota *quota, uid_t uid, const gid_t *gids, size_t n_gids) {
+        const struct config *config = quota->config;
+        struct quota_user *user = quota_user_find(quota, uid);
+
+        if (!user)
+                user = quota_user_add(quota, uid);
+        if (!user)
+                return -ENOMEM;
+        user->in_group = false;
+        for (size_t i = 0; i < config->n_group_quotas && !user->in_group; i++)
+                for (size_t k = 0; k < n_gids; k++)
+                        if (config->group_quotas[i].gid == gids[k]) {
+                                user->in_group = true;
+                                user->gid = gids[k];
+                        }
+        return 0;
+}
+
+void quota_end_second(struct quota *quota) {
+        struct quota_user *user, *next;
+
+        for (user = TAILQ_FIRST(&quota->list); user; user = next) {
+                next = TAILQ_NEXT(user, link);
+                quota->charged_all[QUOTA_REQUESTS] -= user->charged[QUOTA_REQUESTS];
+                user->charged[QUOTA_REQUESTS] = 0;
+                quota_user_check(quota, user);
+        }
 }
 
 uint64_t quota_used(const struct quota *quota, uid_t uid, enum quota_kind kind) {
@@ -160,5 +222,5 @@ uint64_t quota_used_all(const struct quota *quota, enum quota_kind kind) {
 }
 
 uint64_t quota_limit(const struct quota *quota, uid_t uid, enum quota_kind kind) {
-        return quota_limit_user(quota->config, uid, kind);
+        return quota_limit_user(quota, uid, kind);
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,6 +17,7 @@ enum quota_kind {
         QUOTA_GRANTS,
         QUOTA_CONNECTIONS,
         QUOTA_WAITING,
+        QUOTA_REQUESTS,      /* in this second: quota_end_second() takes them off */
         QUOTA_FDS_IN_FLIGHT, /* sent and unread; a uid may have a quarter of MaxFdsInFlight=, one full message at least */
         _QUOTA_KIND_MAX
 };
@@ -26,6 +28,12 @@ struct quota *quota_free(struct quota *quota); /* all charges must be gone: asse
 void quota_set_config(struct quota *quota, const struct config *config);
 /* 0; -EDQUOT: the uid's limit; -EUSERS: the limit over all uids (not bytes, grants); -ENOMEM. Nothing is charged on failure. */
 int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
+/*
+ * The limits of the first [Quota group:...] section that names one of @gids hold for the uid from now on, unless it has a
+ * section of its own. They are forgotten with its last charge; so before the charge for a connection.
+ */
+int quota_join(struct quota *quota, uid_t uid, const gid_t *gids, size_t n_gids);
+void quota_end_second(struct quota *quota);
 /* For what the uid has already, whatever its limit says now. 0 or -ENOMEM. */
 int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);

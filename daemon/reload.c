@@ -115,6 +115,10 @@ static void take_over_settings(struct config *config, const struct config *fresh
             config->warm_extents != fresh->warm_extents || config->share_page_tables != fresh->share_page_tables)
                 log_notice("Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, WarmExtents= and SharePageTables= take effect when "
                            "the daemon is started again");
+        config->allow_users = fresh->allow_users;
+        config->allow_groups = fresh->allow_groups;
+        config->admin_users = fresh->admin_users;
+        config->trusted_users = fresh->trusted_users;
         config->max_connections = fresh->max_connections;
         config->max_waiting = fresh->max_waiting;
         config->max_fds_in_flight = fresh->max_fds_in_flight;
@@ -127,6 +131,8 @@ static void take_over_settings(struct config *config, const struct config *fresh
         config->quota = fresh->quota;
         config->n_user_quotas = fresh->n_user_quotas;
         memcpy(config->user_quotas, fresh->user_quotas, sizeof(config->user_quotas));
+        config->n_group_quotas = fresh->n_group_quotas;
+        memcpy(config->group_quotas, fresh->group_quotas, sizeof(config->group_quotas));
         config->n_pools = fresh->n_pools;
         memcpy(config->pools, fresh->pools, sizeof(config->pools));
         log_open(config->log_level);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "access.h"
 #include "broker-internal.h"
 #include "parse.h"
 #include "quota.h"
@@ -191,7 +192,10 @@ int request_recycle_key(const struct config *config, const struct identity *iden
         case CONFIG_RECYCLE_SAME_USER:
                 return service_get(identity->uid, "", ret_service);
         case CONFIG_RECYCLE_TRUSTED:
-                return service_get((uid_t) -1, "", ret_service);
+                if (access_is_trusted(config, identity->uid))
+                        return service_get(SERVICE_OF_ALL, "", ret_service);
+                *ret_service = identity->service ? service_ref(identity->service) : NULL;
+                return 0;
         case CONFIG_RECYCLE_NEVER:
                 break;
         }

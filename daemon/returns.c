@@ -88,7 +88,7 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 return;
         if (r == -EBUSY) {
                 pool_move(extent, EXTENT_PINNED);
-                if (!extent->grant && extent->service && extent->extra_bytes == 0)
+                if (!extent->grant && extent->service && service_uid(extent->service) != SERVICE_OF_ALL && extent->extra_bytes == 0)
                         charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
                 /* Without a timer the sweep asks again. */
                 (void) set_timer(broker, extent, extent->n_asked++ == 0 ? PIN_FIRST_MS : PIN_AGAIN_MS);
@@ -128,7 +128,7 @@ static void on_gone(void *context) {
 static void sweep_lingering(struct broker *broker) {
         for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
                 next = TAILQ_NEXT(charge, link);
-                if (charge->wd <= 0 && !service_exists(charge->service))
+                if (charge->wd <= 0 && charge->service && !service_exists(charge->service))
                         end_lingering(charge);
         }
 }
@@ -153,7 +153,7 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
         struct lingering_charge *charge;
 
         watch = watch && extent->wd > 0;
-        if ((!grant && !service) || (!watch && !service))
+        if (!grant && !service)
                 return;
         charge = calloc(1, sizeof(*charge));
         if (!charge)
@@ -165,7 +165,7 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
                 free(charge);
                 return;
         }
-        charge->service = service_ref(service);
+        charge->service = service ? service_ref(service) : NULL;
         TAILQ_INSERT_TAIL(&broker->lingering, charge, link);
         charge_extra(broker, extent, 0, 0);
         grant_forget_extent(extent);

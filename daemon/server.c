@@ -231,12 +231,12 @@ static void server_on_session_ended(struct session_context *context, struct sess
         server_resume((struct server *) context);
 }
 
-static int server_start(struct server *server, struct event_base *base, struct broker *broker, struct quota *quota,
+static int server_start(struct server *server, struct event_base *base, const struct config *config, struct broker *broker, struct quota *quota,
                         struct worker_pool *closer) {
         int r;
 
         (void) fdpass_refuse_incoming(server->listen_fd); /* older kernels: sessions look before they receive */
-        r = session_context_init(&server->context, base, broker, quota, closer, server_on_session_ended);
+        r = session_context_init(&server->context, base, broker, quota, config, closer, server_on_session_ended);
         if (r < 0)
                 return r;
         server->acceptable = event_new(base, server->listen_fd, EV_READ | EV_PERSIST, server_on_acceptable, server);
@@ -257,7 +257,7 @@ int server_new(struct event_base *base, const struct config *config, int listen_
         TAILQ_INIT(&server->context.sessions);
         r = listen_fd >= 0 ? server_take_socket(server, listen_fd) : server_make_socket(server, config);
         if (r >= 0)
-                r = server_start(server, base, broker, quota, closer);
+                r = server_start(server, base, config, broker, quota, closer);
         if (r < 0) {
                 if (listen_fd >= 0)
                         server->listen_fd = -EBADF; /* the caller's */

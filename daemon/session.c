@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "access.h"
 #include "broker.h"
 #include "cleanup.h"
 #include "config-build.h"
@@ -285,6 +286,23 @@ static int session_request_new(struct session *session, const struct wire_messag
         return 0;
 }
 
+static void on_second(evutil_socket_t fd, short events, void *userdata) {
+        struct session_context *context = userdata;
+
+        quota_end_second(context->quota);
+}
+
+/* Counts the request against what the user may ask in one second. */
+static int session_count_request(struct session *session) {
+        struct session_context *context = session->context;
+        struct timeval second = {.tv_sec = 1};
+        int r = quota_charge(context->quota, session->identity.uid, QUOTA_REQUESTS, 1);
+
+        if (r >= 0 && !event_pending(context->second, EV_TIMEOUT, NULL))
+                (void) event_add(context->second, &second);
+        return r;
+}
+
 static void session_cancel_all(struct session *session) {
         struct session_request *request;
 
@@ -308,6 +326,12 @@ static void session_do_acquire(struct session *session, const struct wire_messag
                 session_refuse(session, message->request_id, -EDQUOT,
                                "this connection has %d requests that are not answered yet; read their answers first",
                                SESSION_MAX_REQUESTS);
+                return;
+        }
+        if (session_count_request(session) == -EDQUOT) {
+                session_refuse(session, message->request_id, -EBUSY,
+                               "uid %u asks for memory more often than its quota allows in one second (MaxRequestRate=)",
+                               (unsigned) session->identity.uid);
                 return;
         }
         int r = session_request_new(session, message, &request);
@@ -388,9 +412,9 @@ static void session_do_grants(struct session *session, const struct wire_message
 }
 
 static bool session_may_administer(struct session *session, uint32_t request_id) {
-        if (broker_is_administrator(&session->identity))
+        if (access_is_administrator(session->context->config, session->identity.uid))
                 return true;
-        session_refuse(session, request_id, -EPERM, "uid %u is no administrator: root is, and the user that hugezerod runs as",
+        session_refuse(session, request_id, -EPERM, "uid %u is no administrator: root is, the user that hugezerod runs as, and those of AdminUsers=",
                        (unsigned) session->identity.uid);
         return false;
 }
@@ -577,6 +601,26 @@ static int session_add_events(struct session *session) {
         return 0;
 }
 
+/* Not being told its groups is being in none. */
+static int session_admit(struct session *session) {
+        const struct config *config = session->context->config;
+        _cleanup_(identity_groups_done) struct identity_groups groups = {};
+        char text[WIRE_MAX_TEXT_BYTES + 1];
+
+        if (!config->allow_groups.all || config->n_group_quotas > 0)
+                (void) identity_read_groups(session->fd, &groups);
+        if (access_may_connect(config, &session->identity, &groups)) {
+                int r = config->n_group_quotas > 0 ? quota_join(session->context->quota, session->identity.uid, groups.gids, groups.n) : 0;
+
+                return r;
+        }
+        (void) snprintf(text, sizeof(text), "uid %u is not named by AllowUsers=, and none of its groups by AllowGroups=",
+                        (unsigned) session->identity.uid);
+        send_last_words(session->fd, 0, -EACCES, text);
+        session_log(session, &session->context->refused_limit, "Refusing a connection to", text);
+        return -EACCES;
+}
+
 /* The client is told what it cannot do about it and what its administrator can. */
 static int session_charge(struct session *session) {
         char text[WIRE_MAX_TEXT_BYTES + 1];
@@ -621,7 +665,9 @@ int session_new(struct session_context *context, int fd, struct session **ret_se
         r = identity_read(fd, &session->identity);
         if (r >= 0) {
                 session->outbox.uid = session->identity.uid;
-                r = session_charge(session);
+                r = session_admit(session);
+                if (r >= 0)
+                        r = session_charge(session);
         }
         if (r >= 0)
                 r = session_add_events(session);
@@ -664,20 +710,28 @@ void session_refuse_waiting(struct session *session) {
 }
 
 int session_context_init(struct session_context *context, struct event_base *base, struct broker *broker, struct quota *quota,
-                         struct worker_pool *closer, void (*ended)(struct session_context *context, struct session *session)) {
+                         const struct config *config, struct worker_pool *closer, void (*ended)(struct session_context *context, struct session *session)) {
         *context = (struct session_context){
                 .base = base,
                 .broker = broker,
                 .quota = quota,
+                .config = config,
                 .closer = closer,
                 .ended = ended,
                 .handshake_ms = SESSION_HANDSHAKE_MS,
         };
         TAILQ_INIT(&context->sessions);
+        context->second = event_new(base, -1, 0, on_second, context);
+        if (!context->second)
+                return -ENOMEM;
         return outbox_group_init(&context->outboxes, base, broker, quota);
 }
 
 void session_context_done(struct session_context *context) {
         assert(TAILQ_EMPTY(&context->sessions));
+        if (context->second) { /* else it was never begun */
+                quota_end_second(context->quota);
+                event_free(context->second);
+        }
         outbox_group_done(&context->outboxes);
 }

@@ -12,6 +12,7 @@
 
 struct broker;
 struct config;
+struct event;
 struct event_base;
 struct quota;
 struct session;
@@ -25,6 +26,8 @@ struct session_context {
         struct event_base *base;
         struct broker *broker;
         struct quota *quota;
+        const struct config *config;
+        struct event *second; /* while requests of this second are counted */
         struct worker_pool *closer;
         /* A session is over: free it. Called from the loop, never from inside session_new(). */
         void (*ended)(struct session_context *context, struct session *session);
@@ -36,7 +39,7 @@ struct session_context {
 };
 
 int session_context_init(struct session_context *context, struct event_base *base, struct broker *broker, struct quota *quota,
-                         struct worker_pool *closer, void (*ended)(struct session_context *context, struct session *session));
+                         const struct config *config, struct worker_pool *closer, void (*ended)(struct session_context *context, struct session *session));
 void session_context_done(struct session_context *context); /* all sessions must be gone */
 
 /* @fd: accepted, non-blocking; owned by the session from here on, also on failure, when the client has been told the reason. */

@@ -15,7 +15,7 @@ SAMPLE = ROOT / "config" / "hugezerod.conf"
 SECTIONS = {
     "[Daemon] SECTION": "[Daemon]",
     "[Pool NAME] SECTION": "[Pool default]",
-    "[Quota default] AND [Quota user:NAME] SECTIONS": "[Quota default]",
+    "[Quota default], [Quota user:NAME] AND [Quota group:NAME] SECTIONS": "[Quota default]",
 }
 
 

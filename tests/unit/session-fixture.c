@@ -156,7 +156,9 @@ static struct fixture *fixture_new(void) {
                 .max_connections = 100,
                 .max_waiting = 1000,
                 .max_fds_in_flight = 4 * 253,
-                .quota = {.max_bytes = UINT64_MAX, .max_grants = UINT32_MAX, .max_connections = 20, .max_waiting = 100},
+                .quota = {.max_bytes = UINT64_MAX, .max_grants = UINT32_MAX, .max_connections = 20, .max_waiting = 100, .max_request_rate = UINT32_MAX},
+                .allow_users.all = true,
+                .allow_groups.all = true,
         };
         strcpy(fixture->folder, "/tmp/hugezero-test-XXXXXX");
         assert_non_null(mkdtemp(fixture->folder));
@@ -182,7 +184,7 @@ int fixture_setup_sessions(void **state) {
         struct fixture *fixture = fixture_new();
 
         assert_int_equal(session_context_init(&fixture->context, fixture->base, &fixture->broker, fixture->quota,
-                                              fixture->closer, on_ended),
+                                              &fixture->config, fixture->closer, on_ended),
                          0);
         *state = fixture;
         return 0;
@@ -381,10 +383,6 @@ int send_with_fd(int fd, const void *packet, size_t n_bytes, int fd_to_send) {
 
         memcpy(CMSG_DATA(&control.header), &fd_to_send, sizeof(int));
         return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? negative_errno() : 0;
-}
-
-bool broker_is_administrator(const struct identity *identity) {
-        return identity->uid == geteuid();
 }
 
 int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {

@@ -253,7 +253,7 @@ static void unknown_names_are_refused(void **state) {
         fails("[Pool p]\nLogLevel=info\n", ":2: [Pool p] LogLevel=: unknown key here; it belongs in [Daemon]");
         fails("[Quota default]\nNodes=0\n", ":2: [Quota default] Nodes=: unknown key here; it belongs in [Pool NAME]");
         fails("[Pool p]\nMaxBytes=1G\n",
-              ":2: [Pool p] MaxBytes=: unknown key here; it belongs in [Quota default] and [Quota user:NAME]");
+              ":2: [Pool p] MaxBytes=: unknown key here; it belongs in [Quota default], [Quota user:NAME] and [Quota group:NAME]");
         static const char *const titles[] = {"daemon",      "Poolp", "Quota",   "Quota alice",
                                              "Quota user:", "",      " Daemon", "Pools p"};
         for (size_t i = 0; i < ELEMENTSOF(titles); i++) {
@@ -262,7 +262,7 @@ static void unknown_names_are_refused(void **state) {
                 (void) snprintf(content, sizeof(content), "\n[%s]\n", titles[i]);
                 (void) snprintf(
                         message, sizeof(message),
-                        ":2: [%s] unknown section; there are [Daemon], [Pool NAME], [Quota default] and [Quota user:NAME]",
+                        ":2: [%s] unknown section; there are [Daemon], [Pool NAME], [Quota default], [Quota user:NAME] and [Quota group:NAME]",
                         titles[i]);
                 fails(content, message);
         }
@@ -473,6 +473,42 @@ static void there_are_limits_on_pools_nodes_and_quotas(void **state) {
         topology.n_nodes++;
         assert_int_equal(config_load(&args, &topology, &config, error), -EINVAL);
         assert_non_null(strstr(error, ":1: [Pool p] Nodes=: value \"all\": a pool can be on at most 64 nodes; name fewer"));
+}
+
+static void lists_of_users_and_groups_are_looked_up(void **state) {
+        load("");
+        assert_true(config.allow_users.all && config.allow_groups.all && config.trusted_users.all);
+        assert_int_equal(config.admin_users.n, 1);
+        assert_int_equal(config.admin_users.ids[0], 0);
+        load("[Daemon]\nAllowUsers=root, 3001 3002\nAllowGroups=3100\nAdminUsers=3001\nTrustedUsers=root\n");
+        assert_false(config.allow_users.all || config.allow_groups.all || config.trusted_users.all);
+        assert_int_equal(config.allow_users.n, 3);
+        assert_int_equal(config.allow_users.ids[2], 3002);
+        assert_int_equal(config.allow_groups.n, 1);
+        assert_int_equal(config.allow_groups.ids[0], 3100);
+        assert_int_equal(config.admin_users.ids[0], 3001);
+        assert_int_equal(config.trusted_users.ids[0], 0);
+        fails("[Daemon]\nAllowUsers=root no-such-user\n",
+              ":2: [Daemon] AllowUsers=: value \"root no-such-user\": user \"no-such-user\": unknown on this machine; create the user "
+              "or take it out");
+        fails("[Daemon]\nAllowGroups=,\n",
+              ":2: [Daemon] AllowGroups=: value \",\": nobody is named; give names or numbers of groups, at most 64, or all");
+        fails("[Daemon]\nAdminUsers=all\n", ":2: [Daemon] AdminUsers=: value \"all\": user \"all\": unknown on this machine; create the user or take it out");
+        fails("[Daemon]\nAllowUsers=4294967295\n",
+              ":2: [Daemon] AllowUsers=: value \"4294967295\": user \"4294967295\": unknown on this machine; create the user or take it out");
+}
+
+static void members_of_a_group_have_its_quota(void **state) {
+        load("[Quota group:3100]\nMaxBytes=8G\nMaxRequestRate=5\n[Quota default]\nMaxGrants=10\n");
+        assert_int_equal(config.n_group_quotas, 1);
+        assert_int_equal(config.group_quotas[0].gid, 3100);
+        assert_true(config.group_quotas[0].quota.max_bytes == 8 * GIB);
+        assert_int_equal(config.group_quotas[0].quota.max_grants, 10);
+        assert_int_equal(config.group_quotas[0].quota.max_request_rate, 5);
+        assert_int_equal(config.quota.max_request_rate, 20000);
+        fails("[Quota group:no-such-group]\n", ":1: [Quota group:no-such-group] group \"no-such-group\": unknown on this machine; create the "
+              "group, or give a name or number that exists");
+        fails("[Quota group:root]\n[Quota group:0]\n", ":2: [Quota group:0] another section is for group number 0 too; remove one");
 }
 
 static void users_have_the_default_quota_but_for_what_is_written(void **state) {
@@ -742,6 +778,8 @@ int main(void) {
                 test_without_fd_leak(a_kernel_without_hugepages_is_named),
                 test_without_fd_leak(pages_that_cannot_be_counted_are_named),
                 test_without_fd_leak(there_are_limits_on_pools_nodes_and_quotas),
+                test_without_fd_leak(lists_of_users_and_groups_are_looked_up),
+                test_without_fd_leak(members_of_a_group_have_its_quota),
                 test_without_fd_leak(users_have_the_default_quota_but_for_what_is_written),
                 test_without_fd_leak(a_wrong_quota_is_named),
                 cmocka_unit_test_teardown(drop_ins_override_in_the_order_of_their_names, remove_drop_ins),

@@ -16,8 +16,10 @@ static struct config *test_config(void) {
                 .max_connections = 5,
                 .max_waiting = UINT32_MAX,
                 .max_fds_in_flight = 2000,
-                .quota = {.max_bytes = 100, .max_grants = 3, .max_connections = 4, .max_waiting = 2},
+                .quota = {.max_bytes = 100, .max_grants = 3, .max_connections = 4, .max_waiting = 2, .max_request_rate = 7},
                 .n_user_quotas = 1,
+                .n_group_quotas = 2,
+                .group_quotas = {{.gid = 50, .quota = {.max_bytes = 70}}, {.gid = 60, .quota = {.max_bytes = 80}}},
                 .user_quotas = {{.uid = RICH_UID,
                                  .quota = {.max_bytes = UINT64_MAX,
                                            .max_grants = UINT32_MAX,
@@ -36,7 +38,7 @@ static struct quota *test_quota(void) {
 
 static void each_kind_has_the_limit_of_the_default_section(void **state) {
         static const uint64_t limits[_QUOTA_KIND_MAX] = {
-                [QUOTA_BYTES] = 100, [QUOTA_GRANTS] = 3, [QUOTA_CONNECTIONS] = 4, [QUOTA_WAITING] = 2, [QUOTA_FDS_IN_FLIGHT] = 500};
+                [QUOTA_BYTES] = 100, [QUOTA_GRANTS] = 3, [QUOTA_CONNECTIONS] = 4, [QUOTA_WAITING] = 2, [QUOTA_REQUESTS] = 7, [QUOTA_FDS_IN_FLIGHT] = 500};
         struct quota *quota = test_quota();
 
         for (enum quota_kind kind = 0; kind < _QUOTA_KIND_MAX; kind++) {
@@ -48,6 +50,45 @@ static void each_kind_has_the_limit_of_the_default_section(void **state) {
                 quota_uncharge(quota, UID, kind, limits[kind]);
         }
         quota_free(quota); /* asserts that every record is gone */
+}
+
+static void the_first_group_that_has_a_section_counts_until_the_last_charge_is_gone(void **state) {
+        static const gid_t gids[] = {60, 7, 50};
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_join(quota, UID, gids, 3), 0);
+        assert_int_equal(quota_limit(quota, UID, QUOTA_BYTES), 70);
+        assert_int_equal(quota_join(quota, UID, gids, 2), 0);
+        assert_int_equal(quota_limit(quota, UID, QUOTA_BYTES), 80);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 80), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 1), -EDQUOT);
+        quota_uncharge(quota, UID, QUOTA_BYTES, 80);
+        assert_int_equal(quota_limit(quota, UID, QUOTA_BYTES), 100);
+        /* A section of the user's own is more precise */
+        assert_int_equal(quota_join(quota, RICH_UID, gids, 3), 0);
+        assert_true(quota_limit(quota, RICH_UID, QUOTA_BYTES) == UINT64_MAX);
+        /* Who joined and was refused is forgotten */
+        assert_int_equal(quota_join(quota, UID, gids, 1), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_BYTES, 81), -EDQUOT);
+        assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_BYTES, UINT64_MAX - 1), 0);
+        quota_uncharge(quota, RICH_UID, QUOTA_BYTES, UINT64_MAX - 1);
+        quota_free(quota);
+}
+
+static void requests_of_a_second_are_forgotten_with_it(void **state) {
+        struct quota *quota = test_quota();
+
+        assert_int_equal(quota_charge(quota, UID, QUOTA_CONNECTIONS, 1), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_REQUESTS, 7), 0);
+        assert_int_equal(quota_charge(quota, UID + 10, QUOTA_REQUESTS, 7), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_REQUESTS, 1), -EDQUOT);
+        quota_end_second(quota);
+        assert_int_equal(quota_used_all(quota, QUOTA_REQUESTS), 0);
+        assert_int_equal(quota_used(quota, UID, QUOTA_CONNECTIONS), 1);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_REQUESTS, 1), 0);
+        quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 1);
+        quota_end_second(quota);
+        quota_free(quota);
 }
 
 static void a_users_section_replaces_the_default(void **state) {
@@ -150,6 +191,8 @@ static void use_and_limits_can_be_read(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_kind_has_the_limit_of_the_default_section),
+                cmocka_unit_test(the_first_group_that_has_a_section_counts_until_the_last_charge_is_gone),
+                cmocka_unit_test(requests_of_a_second_are_forgotten_with_it),
                 cmocka_unit_test(a_users_section_replaces_the_default),
                 cmocka_unit_test(one_uids_charges_are_not_anothers),
                 cmocka_unit_test(connections_have_a_limit_over_all_uids),

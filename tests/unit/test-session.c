@@ -380,6 +380,7 @@ static void hanging_up_at_any_step_leaves_nothing(void **state) {
                 fixture_settle(f);
                 assert_int_equal(server_n_sessions(f->server), 0);
                 assert_int_equal(server_n_fds_in_flight(f->server), 0);
+                quota_end_second(f->quota);
                 for (enum quota_kind kind = 0; kind < _QUOTA_KIND_MAX; kind++)
                         assert_int_equal(quota_used_all(f->quota, kind), 0);
                 assert_int_equal(f->broker.n_grants, 0);
@@ -429,6 +430,7 @@ static void a_crowd_that_comes_and_goes_leaves_nothing(void **state) {
         for (size_t i = 0; i < ELEMENTSOF(fds); i++)
                 close(fds[i]);
         fixture_wait_connections(f, 0);
+        quota_end_second(f->quota);
         for (enum quota_kind kind = 0; kind < _QUOTA_KIND_MAX; kind++)
                 assert_int_equal(quota_used_all(f->quota, kind), 0);
 }
