@@ -3,10 +3,12 @@
 
 import contextlib
 import ctypes
+import importlib
 import multiprocessing
 import os
 import pathlib
 import signal
+import sys
 import traceback
 import types
 
@@ -37,7 +39,7 @@ class Child:
 
     def __init__(self, uid=None, gid=None, groups=(), cgroup=None):
         self._pipe, theirs = _context.Pipe()
-        self._process = _context.Process(target=_serve, args=(theirs, uid, gid, groups, cgroup), daemon=True)
+        self._process = _context.Process(target=_serve, args=(theirs, _test_modules(), uid, gid, groups, cgroup), daemon=True)
         self._process.start()
         theirs.close()
         self.pid = self._process.pid
@@ -90,8 +92,17 @@ class Child:
         self._process = None
 
 
-def _serve(pipe, uid, gid, groups, cgroup):
+def _test_modules():
+    """Modules of the tests in which a child may find its functions."""
+    folder = str(pathlib.Path(__file__).resolve().parents[1])
+    files = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
+    return [name for name, file in files if file.startswith(folder) and name != "conftest"]
+
+
+def _serve(pipe, modules, uid, gid, groups, cgroup):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for name in modules:  # now: another user may not be able to read the folder
+        importlib.import_module(name)
     me = types.SimpleNamespace()
     function = _become
     args, kwargs = (uid, gid, groups, cgroup), {}

@@ -48,7 +48,7 @@ def free(page_size=PAGE_2M):
 
 
 def need_pages(n, page_size=PAGE_2M):
-    """Skips the test when the host has too few pages; those of a process that has just died may take a moment to be free."""
+    """Skips the test when the host has too few pages; others who test here may have taken them all for a moment."""
     size = f"{page_size // KIB} KiB"
     if not sysfs(page_size).is_dir():
         pytest.skip(f"cannot: this kernel has no hugepages of {size}")
@@ -56,7 +56,7 @@ def need_pages(n, page_size=PAGE_2M):
     if n * page_size > total_kib * KIB // 2:
         pytest.skip(f"cannot: {n} pages of {size} are more than half of this machine's memory")
     try:
-        wait_until(lambda: free(page_size) >= n, f"{n} pages of {size} are free", deadline_s=5)
+        wait_until(lambda: free(page_size) >= n, f"{n} pages of {size} are free")
     except AssertionError:
         pytest.skip(f"{n} free hugepages of {size} are needed and {free(page_size)} are free; tests/run reserves them")
 
@@ -152,10 +152,10 @@ def hugetlb_files(pid):
     for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
             status = link.stat()
+            if status.st_blksize >= PAGE_2M and os.readlink(link).startswith("/memfd:"):
+                files[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:
             continue  # closed meanwhile
-        if status.st_blksize >= PAGE_2M and os.readlink(link).startswith("/memfd:"):
-            files[status.st_dev, status.st_ino] = status.st_blocks * 512
     return files
 
 
