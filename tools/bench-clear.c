@@ -225,16 +225,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
                 {"runs", required_argument, NULL, BENCH_OPTION_RUNS},
                 {},
         };
-        int option;
-        while ((option = ctl_getopt(ctl, argv[0], argc, argv, options, help)) != -1) {
-                if (option < CTL_OPTION_OWN)
-                        return ctl_getopt_exit(option);
-                int exit_code = bench_take_option(bench, argv[0], option, optarg);
-                if (exit_code != CTL_EXIT_OK)
-                        return exit_code;
-        }
-        int exit_code = ctl_no_arguments(argc, argv);
-        return exit_code == CTL_EXIT_OK ? -1 : exit_code;
+        return bench_parse_options(ctl, argc, argv, options, help, bench);
 }
 
 int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]) {

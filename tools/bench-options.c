@@ -35,6 +35,20 @@ int bench_take_option(struct bench *bench, const char *verb, int option, const c
         }
 }
 
+int bench_parse_options(struct ctl *ctl, int argc, char *argv[], const struct option *options, const char *help,
+                        struct bench *bench) {
+        int option;
+        while ((option = ctl_getopt(ctl, argv[0], argc, argv, options, help)) != -1) {
+                if (option < CTL_OPTION_OWN)
+                        return ctl_getopt_exit(option);
+                int exit_code = bench_take_option(bench, argv[0], option, optarg);
+                if (exit_code != CTL_EXIT_OK)
+                        return exit_code;
+        }
+        int exit_code = ctl_no_arguments(argc, argv);
+        return exit_code == CTL_EXIT_OK ? -1 : exit_code;
+}
+
 int bench_choose_memory(struct bench *bench) {
         if (!bench->page_size_bytes)
                 bench->page_size_bytes = bench_kernel_default_page_size();

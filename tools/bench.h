@@ -39,6 +39,9 @@ enum {
 };
 /* Returns an exit code. @verb is for complaints. */
 int bench_take_option(struct bench *bench, const char *verb, int option, const char *value);
+/* All of a command line with no other options than these. Returns an exit code, or -1: go on. */
+int bench_parse_options(struct ctl *ctl, int argc, char *argv[], const struct option *options, const char *help,
+                        struct bench *bench);
 /* Chooses a page size where none was, and calls bench_kernel_bind(). Returns an exit code. */
 int bench_choose_memory(struct bench *bench);
 /* Connects and does the same, with the page size of @bench->pool. Close @bench->conn. Returns an exit code. */
@@ -74,3 +77,4 @@ int bench_kernel_map_at(const struct bench *bench, char *addr, uint64_t bytes, b
 
 /* The other measurements, verbs of their own below bench. */
 int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]);
+int bench_verb_procs(struct ctl *ctl, int argc, char *argv[]);

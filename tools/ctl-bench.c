@@ -16,7 +16,7 @@
 #define DEFAULT_LATENCY_RUNS 256
 
 static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
-                           "       hugezeroctl bench clear [OPTIONS]\n"
+                           "       hugezeroctl bench clear|procs [OPTIONS]\n"
                            "\n"
                            "Measures how long a program waits for zeroed memory, all pages touched:\n"
                            "  demand             mmap, then the kernel zeroes page after page\n"
@@ -28,6 +28,7 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
                            "\n"
                            "Other measurements, each with a --help of its own:\n"
                            "  clear   every method of clearing memory, and what it does to neighbours\n"
+                           "  procs   one process per CPU, writing to all of its memory\n"
                            "\n"
                            "Options:\n"
                            "  --bytes SIZE       how much (default: 1G)\n"
@@ -178,6 +179,7 @@ static int run_other(struct ctl *ctl, int argc, char *argv[]) {
                 int (*run)(struct ctl *ctl, int argc, char *argv[]);
         } others[] = {
                 {"clear", "bench clear", bench_verb_clear},
+                {"procs", "bench procs", bench_verb_procs},
         };
         for (size_t idx = 0; argc > 1 && idx < sizeof(others) / sizeof(others[0]); idx++)
                 if (strcmp(argv[1], others[idx].word) == 0) {

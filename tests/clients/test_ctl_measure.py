@@ -10,7 +10,7 @@ from harness.pages import MIB, PAGE_1G, PAGE_2M, count, need_pages
 from test_ctl import assert_complains, ctl
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
-PARTS = ["clear"]
+PARTS = ["clear", "procs"]
 MODES = ["demand", "populate", "populate-parallel", "pool"]
 
 
@@ -162,6 +162,41 @@ def test_bench_clear_complains_in_its_own_name(build):
     assert_complains(ctl(build, "bench", "clear", "--bytes", "100T"), 1, "free pages of 2 MiB are needed")
     assert_complains(ctl(build, "bench", "clear", "--runs", "0"), 2, "--runs=0", "hugezeroctl bench clear --help")
     assert_complains(ctl(build, "bench", "clear", "fast"), 2, "'fast'")
+
+
+# bench procs
+
+
+@pytest.mark.parametrize("pool, args", [("2M:auto:64M", []), ("2M:2M:64M", ["--several"])], ids=["one extent", "several"])
+def test_bench_procs_writes_in_one_process_per_cpu(start_daemon, pool, args):
+    daemon = start_full(start_daemon, pool)
+    n_cpus = len(os.sched_getaffinity(0))
+    answer = daemon.control("bench", "procs", "--json", "--bytes", "15M", "--runs", "2", *args)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    result = json.loads(answer.stdout)
+    assert result["processes"] <= n_cpus and result["runs"] == 2  # those of one node
+    unit = PAGE_2M * result["processes"]
+    assert result["bytes"] == -(-15 * MIB // unit) * unit
+    assert list(result["modes"]) == ["demand", "pool", "present"]
+    for mode in result["modes"].values():
+        assert 0 < mode["min_ms"] <= mode["median_ms"] <= mode["max_ms"]
+        assert mode["gb_per_s"] == pytest.approx(result["bytes"] / 1e6 / mode["median_ms"], rel=1e-4)
+    modes = result["modes"]
+    assert result["ratio_demand_over_pool"] == pytest.approx(modes["demand"]["median_ms"] / modes["pool"]["median_ms"], rel=1e-4)
+    # One request of each process in each round, of which there is one more than counts
+    assert daemon.status()["n_granted_total"] == 3 * result["processes"]
+    text = daemon.control("bench", "procs", "--bytes", "8M", "--runs", "1", *args).stdout
+    assert [line.split()[0] for line in text.splitlines()[2:5]] == ["demand", "pool", "present"]
+
+
+def test_bench_procs_says_why_it_cannot_measure(start_daemon, build, tmp_path):
+    daemon = start_full(start_daemon, "2M:auto:32M")
+    assert_complains(daemon.control("bench", "procs", "--bytes", "64M"), 1, "64 MiB", "32 MiB")
+    assert_complains(ctl(build, "bench", "procs", socket_path=tmp_path / "missing"), 3, "no daemon")
+    # The processes themselves are refused: each says so, and none is left waiting for the others
+    daemon = start_full(start_daemon, "2M:2M:32M")
+    answer = daemon.control("bench", "procs", "--bytes", "32M", "--runs", "1")
+    assert answer.returncode == 1 and answer.stderr.startswith("hugezeroctl: acquiring: "), answer
 
 
 @pytest.mark.parametrize("part", PARTS)
