@@ -79,7 +79,7 @@ struct broker {
         void *reload_userdata;
         uint64_t started_ms;
         uint64_t n_granted_total, n_refused_total, granted_bytes_total, scrubbed_bytes_total, n_doubts;
-        struct log_limit doubt_limit, job_limit;
+        struct log_limit doubt_limit, job_limit, files_limit;
 };
 
 #define BROKER_FOREACH_NODE_POOL(broker, np)                                                          \

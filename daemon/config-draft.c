@@ -6,12 +6,17 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <strings.h>
 
 #include "cleanup.h"
+
+#define MAX_FILE_BYTES (1 << 20) /* chosen: a thousand times what a configuration needs */
 
 static struct config_section *add_section(struct config_draft *draft, enum config_section_kind kind, const char *title,
                                           const char *name, const struct config_origin *origin) {
@@ -188,17 +193,36 @@ int config_draft_read_stream(struct config_draft *draft, FILE *stream, const cha
         return config_ini_read(stream, file, &sink, ret_error);
 }
 
-static int read_file(struct config_draft *draft, const char *path, bool must_exist, char ret_error[CONFIG_TEXT_BYTES]) {
-        _cleanup_fclose_ FILE *stream = fopen(path, "re");
+/* Neither a pipe that nobody writes to nor a device without an end may keep the daemon from starting. */
+static int open_file(const char *path, FILE **ret_stream) {
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        struct stat st;
 
-        if (!stream) {
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return negative_errno();
+        if (!S_ISREG(st.st_mode) && !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) /* /dev/null: "no configuration" */))
+                return -ENOTSUP;
+        if (st.st_size > MAX_FILE_BYTES)
+                return -EFBIG;
+        *ret_stream = fdopen(fd, "r");
+        if (!*ret_stream)
+                return negative_errno();
+        (void) take_fd(&fd);
+        return 0;
+}
+
+static int read_file(struct config_draft *draft, const char *path, bool must_exist, char ret_error[CONFIG_TEXT_BYTES]) {
+        _cleanup_fclose_ FILE *stream = NULL;
+        int r = open_file(path, &stream);
+
+        if (r < 0) {
                 const struct config_origin origin = {.file = path};
-                int r = negative_errno();
 
                 if (r == -ENOENT && !must_exist)
                         return 0;
-                (void) config_fail(ret_error, &origin, NULL, NULL, NULL, "cannot open the configuration: %s", strerror(-r));
-                return r;
+                (void) config_fail(ret_error, &origin, NULL, NULL, NULL, "cannot open the configuration: %s",
+                                   r == -ENOTSUP ? "it is no regular file" : r == -EFBIG ? "it is larger than 1 MiB" : strerror(-r));
+                return r == -ENOTSUP || r == -EFBIG ? -EINVAL : r;
         }
         return config_draft_read_stream(draft, stream, path, ret_error);
 }

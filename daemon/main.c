@@ -135,6 +135,24 @@ static int run(const struct topology *topology, const struct config_args *args, 
         return r;
 }
 
+static int flush_output(void) {
+        if (fflush(stdout) != EOF && !ferror(stdout))
+                return EXIT_SUCCESS;
+        fprintf(stderr, "hugezerod: standard output cannot be written: %s\n", strerror(errno));
+        return EXIT_FAILURE;
+}
+
+/* Without them the first files opened would become standard input, output and error, and be written to as such. */
+static void open_standard_descriptors(void) {
+        int fd;
+
+        do
+                fd = open("/dev/null", O_RDWR);
+        while (fd >= 0 && fd <= STDERR_FILENO);
+        if (fd > STDERR_FILENO)
+                (void) close(fd);
+}
+
 int main(int argc, char **argv) {
         struct config_args args = {.pool_specs = arg_pool_specs};
         char error[CONFIG_TEXT_BYTES];
@@ -142,9 +160,10 @@ int main(int argc, char **argv) {
         struct config *config;
         int r;
 
+        open_standard_descriptors();
         r = parse_arguments(argc, argv);
         if (r <= 0)
-                return r < 0 ? 2 : EXIT_SUCCESS;
+                return r < 0 ? 2 : flush_output();
         log_open(LOG_INFO);
         r = topology_new("/sys", &topology);
         if (r < 0) {
@@ -158,9 +177,10 @@ int main(int argc, char **argv) {
         r = config ? config_load(&args, topology, config, error) : -ENOMEM;
         if (r < 0)
                 log_error("%s", r == -ENOMEM ? "out of memory" : error);
-        else if (arg_check_config)
+        else if (arg_check_config) {
                 printf("The configuration is valid.\n");
-        else {
+                r = flush_output() == EXIT_SUCCESS ? 0 : -EIO;
+        } else {
                 log_open(config->log_level);
                 r = run(topology, &args, config);
         }

@@ -80,8 +80,9 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
         if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                 log_error("filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
                           r == -EXDEV ? "the kernel placed its pages on another node" : strerror(-r));
-        if (r == -ENOSPC && np->n_extents[EXTENT_FILLING] == 1)
-                refill_pause(broker, np); /* while others fill, it may only have been they who were quicker */
+        /* Too few pages while others fill: it may only have been they who were quicker. Any other failure would just repeat itself. */
+        if (r < 0 && r != -ECANCELED && (r != -ENOSPC || np->n_extents[EXTENT_FILLING] == 1))
+                refill_pause(broker, np);
         /* The prefix of an extent that was stopped or came up short is as good as any; in a fixed class it fits nobody. */
         if (extent->bytes == 0 || r == -EXDEV || (np->pool->extent_bytes != 0 && r < 0)) {
                 returns_drop(broker, extent, /* test_pins= */ false);
@@ -92,6 +93,7 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
                 if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                         log_error("an extent of pool %s cannot be watched and is dropped: %s; raise %s", np->pool->name,
                                   strerror(-r), r == -ENOSPC ? "fs.inotify.max_user_watches" : "the limit of open files");
+                refill_pause(broker, np);
                 returns_drop(broker, extent, /* test_pins= */ false);
                 return;
         }
@@ -117,7 +119,7 @@ static void note_shortfall(struct broker *broker, struct node_pool *np, uint64_t
 
         np->shortfall_bytes = deficit_bytes - available_bytes;
         arm_retry(broker);
-        if (np->short_logged)
+        if (np->short_logged || np->paused) /* why it is paused was said then */
                 return;
         np->short_logged = true;
         log_notice("pool %s on node %d is short of %s: the kernel has too few free %s pages there; more are taken as they appear",
@@ -125,6 +127,7 @@ static void note_shortfall(struct broker *broker, struct node_pool *np, uint64_t
                    format_size(np->pool->page_size_bytes, page));
 }
 
+/* Said when the pool is full: pages that come and go meanwhile are no news. */
 static void end_shortfall(struct node_pool *np) {
         np->shortfall_bytes = 0;
         if (!np->short_logged)
@@ -162,6 +165,22 @@ static void shrink(struct broker *broker, struct node_pool *np) {
         drop_replaced(broker, np);
 }
 
+/* Each extent is an open file. Some are left for clients, or a pool that cannot grow would not even be served from. */
+static bool has_descriptors(struct broker *broker, struct node_pool *np) {
+        uint64_t n_extents = 0;
+
+        BROKER_FOREACH_NODE_POOL(broker, other)
+                for (int state = 0; state < _EXTENT_STATE_MAX; state++)
+                        n_extents += other->n_extents[state];
+        if (stock_has_descriptors(broker->stock, n_extents))
+                return true;
+        arm_retry(broker);
+        if (log_limit_pass(&broker->files_limit, /* burst= */ 1, /* interval_s= */ 3600))
+                log_warning("the pools stop at %lu extents: the limit of open files leaves room for no more; raise LimitNOFILE=, or "
+                            "choose a larger ExtentSize= for pool %s", (unsigned long) n_extents, np->pool->name);
+        return false;
+}
+
 static void refill_node(struct broker *broker, struct node_pool *np) {
         uint32_t max_fills = np->pool->extent_bytes != 0 ? FIXED_FILLS : 1;
         struct extent *renewing;
@@ -185,11 +204,14 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
                 if (available_bytes + np->bytes[EXTENT_DROPPING] < deficit_bytes)
                         note_shortfall(broker, np, deficit_bytes, available_bytes + np->bytes[EXTENT_DROPPING]);
                 else
-                        end_shortfall(np);
+                        np->shortfall_bytes = 0;
+                if (!has_descriptors(broker, np))
+                        return;
                 bytes = pool_next_fill_bytes(np, available_bytes < deficit_bytes ? available_bytes : deficit_bytes);
                 if (bytes == 0 || start_fill(broker, np, bytes) < 0)
                         return;
-                broker->retry_s = 0; /* pages appear: look soon again */
+                if (!np->paused)
+                        broker->retry_s = 0; /* pages appear: look soon again */
         }
 }
 

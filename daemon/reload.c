@@ -14,6 +14,8 @@
 #include "parse.h"
 #include "reload.h"
 
+#define RESIZE_MAX_BYTES (UINT64_C(1) << 52) /* as Target=: the most that x86 can address physically */
+
 static bool is_same_pool(const struct pool *pool, const struct config_pool *config) {
         return strcmp(pool->name, config->name) == 0 && pool->page_size_bytes == config->page_size_bytes &&
                pool->extent_bytes == config->extent_bytes;
@@ -176,6 +178,8 @@ int reload_resize(struct broker *broker, const char *pool, int node, uint64_t ta
                             (node >= 0 && node != np->node))
                                 continue;
                         n_found++;
+                        if (target_bytes > RESIZE_MAX_BYTES)
+                                return say(ret_text, -EINVAL, "a target is at most 4 PiB");
                         if (target_bytes % unit_bytes != 0)
                                 return say(ret_text, -EINVAL, "the target of pool \"%s\" must be a multiple of %s", np->pool->name,
                                            format_size(unit_bytes, unit));

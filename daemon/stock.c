@@ -68,7 +68,7 @@ struct stock {
         struct warm *warm;
         size_t n_nodes;
         struct node_workers nodes[CONFIG_MAX_NODES];
-        uint64_t n_opened_ahead, max_opened_ahead;
+        uint64_t n_opened_ahead, max_opened_ahead, max_files;
 };
 
 /* Worker thread: the stages */
@@ -498,6 +498,10 @@ void stock_close_grant_fd(struct stock *stock, struct extent *extent) {
         stock->n_opened_ahead--;
 }
 
+bool stock_has_descriptors(const struct stock *stock, uint64_t n_extents) {
+        return n_extents + stock->n_opened_ahead < stock->max_files;
+}
+
 /* Start and stop */
 
 static unsigned workers_per_node(const struct config *config, size_t n_nodes) {
@@ -523,6 +527,7 @@ int stock_new(struct event_base *base, const struct config *config, const struct
         stock->reclaim = reclaim;
         stock->warm = warm;
         (void) getrlimit(RLIMIT_NOFILE, &limit);
+        stock->max_files = limit.rlim_cur - limit.rlim_cur / 4; /* chosen: a quarter is for clients and for the daemon itself */
         stock->max_opened_ahead = limit.rlim_cur / 3; /* each extent has a description of its own besides; the rest is for clients */
         for (size_t i = 0; i < topology_n_nodes(topology) && i < CONFIG_MAX_NODES && r >= 0; i++) {
                 struct node_workers *node = &stock->nodes[stock->n_nodes];

@@ -140,11 +140,22 @@ static int take_grant(struct call *call, const struct wire_message *message, int
 int hugezero_request_submit(struct hugezero_request *request, struct hugezero_conn *conn) {
         struct wire_message message;
 
-        if (!request || !conn || request->acquire.n_items == 0)
+        if (!request || !conn)
                 return -EINVAL;
-        if (request->submitted)
+        if (request->acquire.n_items == 0) {
+                conn_set_text(conn, "the request has no items yet");
+                return -EINVAL;
+        }
+        if (request->submitted) {
+                conn_set_text(conn, "the request is on its way already; finish or cancel it first");
                 return -EBUSY;
-        int r = check_free_fds(conn, request->acquire.n_items);
+        }
+        int r = conn_check(conn);
+        if (r == -ECHILD)
+                conn_set_text(conn, "the connection belongs to the parent process; open one of your own");
+        if (r < 0)
+                return r;
+        r = check_free_fds(conn, request->acquire.n_items);
         if (r < 0)
                 return r;
 
@@ -198,8 +209,12 @@ int hugezero_request_finish(struct hugezero_request *request, struct hugezero_gr
 
         struct hugezero_conn *conn = request->call.conn;
         int r = request->call.result;
-        if (r == -EINPROGRESS)
-                return conn_check(conn) == -ECHILD ? -ECHILD : r;
+        if (r == -EINPROGRESS) {
+                r = conn_check(conn) == -ECHILD ? -ECHILD : r;
+                conn_set_text(conn, r == -ECHILD ? "the connection belongs to the parent process; open one of your own" :
+                                                   "the daemon has not answered yet");
+                return r;
+        }
         if (r < 0 && conn)
                 conn_set_text(conn, "%s", request->call.text);
         call_unlink(&request->call);

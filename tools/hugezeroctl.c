@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The command line interface: a table of verbs and main. Each verb is a file of its own, ctl-VERB.c. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config-build.h"
 #include "ctl.h"
@@ -59,7 +61,19 @@ static int dispatch(struct ctl *ctl, int argc, char *argv[]) {
         return ctl_usage_error(NULL, "verb '%s': there is no such verb", *verb);
 }
 
+/* Without them granted memory could become the standard output of the program that is run. */
+static void open_standard_descriptors(void) {
+        int fd;
+
+        do
+                fd = open("/dev/null", O_RDWR);
+        while (fd >= 0 && fd <= STDERR_FILENO);
+        if (fd > STDERR_FILENO)
+                (void) close(fd);
+}
+
 int main(int argc, char *argv[]) {
+        open_standard_descriptors();
         struct ctl ctl = {.socket_path = hugezero_socket_path()};
         int exit_code = dispatch(&ctl, argc, argv);
         /* A full disk or a closed pipe shows only now; an answer that did not arrive is no success. */

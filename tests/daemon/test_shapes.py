@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Sizes that are not whole, cuts large enough for a worker, and what becomes of the books after them."""
 
-from harness import pages
-from hugezero_client import Client, Item
+import errno
+import os
+import subprocess
+
+import pytest
+from harness import pages, wait_until
+from harness.daemon import sanitizer_environment, thread_sanitizer_wrapper
+from hugezero_client import Client, Item, Refused
 
 MIB = 1 << 20
 
@@ -46,3 +52,53 @@ def test_a_reopenable_extent_is_renewed_even_when_nobody_reopened_it(start_daemo
             daemon.wait_pool(lambda row: row["ready_bytes"] == row["target_bytes"], "the pool is full again")
         assert len(inodes) == 3
         assert daemon.status()["scrubbed_bytes_total"] == 0
+
+
+def test_a_pool_that_needs_more_descriptors_than_there_are_stops_says_so_once_and_serves(build, tmp_path):
+    pages.need_pages(128)
+    path, log = str(tmp_path / "socket"), tmp_path / "log"
+    command = ["prlimit", "--nofile=100:100", *thread_sanitizer_wrapper(build), build / "daemon" / "hugezerod", "--socket", path, "--pool", "2M:2M:256M"]
+    with open(log, "w") as stderr, subprocess.Popen(command, stderr=stderr, env=dict(os.environ, **sanitizer_environment(None))) as daemon:
+        try:
+            wait_until(lambda: "limit of open files" in log.read_text(), "the daemon says why it stops")
+            with Client(path) as client:
+                for _ in range(5):  # what comes back changes nothing
+                    client.acquire([Item(bytes=2 * MIB)], on_miss="wait", timeout_ms=10000).close()
+                (row,) = client.pools()
+                assert 20 <= row["n_extents_ready"] < 75
+        finally:
+            daemon.terminate()
+    lines = log.read_text().splitlines()
+    assert daemon.returncode == 0 and len(lines) <= 5, lines
+    assert sum("limit of open files" in line for line in lines) == 1
+
+
+def test_a_target_beyond_any_machine_is_refused(start_daemon):
+    pages.need_pages(1)
+    daemon = start_daemon(pools=["2M:auto:2M"])
+    with Client(daemon.socket_path) as client, pytest.raises(Refused) as refused:
+        client.resize((1 << 64) - 2 * MIB)
+    assert refused.value.errno == errno.EINVAL
+    assert daemon.pool()["target_bytes"] == 2 * MIB
+
+
+def test_a_configuration_that_never_ends_is_refused(build, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in tmp_path / "fifo", tmp_path, "/dev/zero":
+        result = subprocess.run([build / "daemon" / "hugezerod", "--check-config", "--config", path], capture_output=True, text=True, timeout=20, check=False)
+        assert result.returncode == 1 and "no regular file" in result.stderr, result
+
+
+def test_output_that_cannot_be_written_is_no_success(build):
+    for option in "--help", "--version":
+        with open("/dev/full", "w") as full:
+            assert subprocess.run([build / "daemon" / "hugezerod", option], stdout=full, stderr=subprocess.DEVNULL, check=False).returncode == 1
+
+
+def test_closed_standard_descriptors_are_not_handed_to_anything_else(start_daemon, build):
+    pages.need_pages(2)
+    daemon = start_daemon(pools=["2M:2M:4M"])
+    daemon.wait_full()
+    command = f"exec {build}/tools/hugezeroctl run --no-reopen --grant name=a,bytes=2M -- sh -c 'echo {{a.fd}} > {daemon.folder}/fd' <&- >&- 2>&-"
+    subprocess.run(["sh", "-c", command], env=dict(os.environ, HUGEZERO_SOCKET=daemon.socket_path), check=True)
+    assert int((daemon.folder / "fd").read_text()) > 2
