@@ -48,17 +48,27 @@ class Tally:
                 return self.fail(name, first_line(problem.get("message") or problem.text))
         if case.find("skipped") is not None:
             return self.skip(name, skip_reason(suite, case))
-        parts = [match for match in map(CMOCKA.match, words(suite, case)) if match]
-        for part in parts:
-            if part[1] == "SKIPPED":
-                self.skip(f"{name}.{part[2]}", "the test called skip()")
-        self.passed += sum(part[1] == "OK" for part in parts) or 1
+        parts = cmocka_tests(words(suite, case))
+        for test, (result, reason) in parts.items():
+            if result == "SKIPPED":
+                self.skip(f"{name}.{test}", reason)
+        self.passed += sum(result == "OK" for result, _ in parts.values()) if parts else 1
         return None
 
 
 def first_line(text):
     lines = (text or "").strip().splitlines()
     return lines[0] if lines else "no reason was given"
+
+
+def cmocka_tests(lines):
+    """{test: (result, what it said last)} of one program; its summary names skipped tests once more."""
+    tests = {}
+    for before, line in zip(["", *lines], lines):
+        match = CMOCKA.match(line)
+        if match:
+            tests.setdefault(match[2], (match[1], before))
+    return tests
 
 
 def words(suite, case):
