@@ -17,6 +17,7 @@
 #include "config.h"
 #include "log.h"
 #include "manager.h"
+#include "stdfds.h"
 #include "topology.h"
 #include "warm.h"
 
@@ -140,17 +141,6 @@ static int flush_output(void) {
                 return EXIT_SUCCESS;
         fprintf(stderr, "hugezerod: standard output cannot be written: %s\n", strerror(errno));
         return EXIT_FAILURE;
-}
-
-/* Without them the first files opened would become standard input, output and error, and be written to as such. */
-static void open_standard_descriptors(void) {
-        int fd;
-
-        do
-                fd = open("/dev/null", O_RDWR);
-        while (fd >= 0 && fd <= STDERR_FILENO);
-        if (fd > STDERR_FILENO)
-                (void) close(fd);
 }
 
 int main(int argc, char **argv) {

@@ -14,6 +14,7 @@
 #include "cleanup.h"
 #include "config-build.h"
 #include "reserve-pages.h"
+#include "stdfds.h"
 
 static const char *arg_config_path = HUGEZERO_RESERVE_CONFIG_PATH;
 static bool arg_check_config;
@@ -186,6 +187,7 @@ int main(int argc, char **argv) {
         struct reserve_config config = {.all_nodes = all_nodes};
         int r;
 
+        open_standard_descriptors();
         r = parse_arguments(argc, argv);
         if (r <= 0)
                 return r < 0 ? 2 : EXIT_SUCCESS;

@@ -7,6 +7,7 @@
 
 #include "config-build.h"
 #include "ctl.h"
+#include "stdfds.h"
 
 static const struct {
         const char *name;
@@ -59,17 +60,6 @@ static int dispatch(struct ctl *ctl, int argc, char *argv[]) {
                         return verbs[idx].run(ctl, argc, verb);
                 }
         return ctl_usage_error(NULL, "verb '%s': there is no such verb", *verb);
-}
-
-/* Without them granted memory could become the standard output of the program that is run. */
-static void open_standard_descriptors(void) {
-        int fd;
-
-        do
-                fd = open("/dev/null", O_RDWR);
-        while (fd >= 0 && fd <= STDERR_FILENO);
-        if (fd > STDERR_FILENO)
-                (void) close(fd);
 }
 
 int main(int argc, char *argv[]) {
