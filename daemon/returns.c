@@ -231,6 +231,7 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
                 return;
         }
         broker->scrubbed_bytes_total += extent->bytes;
+        extent->node_pool->zeroed_bytes_total += extent->bytes;
         r = stock_make_ready(broker->stock, extent);
         if (r < 0)
                 returns_drop(broker, extent, /* test_pins= */ true);
