@@ -14,17 +14,12 @@
 #define WAIT_STUCK_MS 15000  /* chosen: several of the daemon's timers; nothing moves any more */
 #define WAIT_STEP_MS 20      /* chosen: short against the grace period of 1 s, long against an exchange */
 
-struct supply {
-        uint64_t target_bytes, ready_bytes, largest_bytes; /* of the rows that a request can use */
-        uint64_t moving_bytes;                             /* of all rows: what will be noise */
-};
-
-static int read_supply(const struct bench *bench, struct supply *ret_supply) {
+int bench_pool_supply(const struct bench *bench, struct bench_supply *ret_supply) {
         _cleanup_status_ struct hugezero_status *status = NULL;
         int exit_code = ctl_read_status(bench->ctl, bench->conn, &status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
-        struct supply supply = {};
+        struct bench_supply supply = {};
         for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
                 struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
                 if (hugezero_status_get_pool(status, idx, &pool) < 0)
@@ -42,7 +37,7 @@ static int read_supply(const struct bench *bench, struct supply *ret_supply) {
         return CTL_EXIT_OK;
 }
 
-static int complain(const struct bench *bench, uint64_t bytes, const struct supply *supply) {
+static int complain(const struct bench *bench, uint64_t bytes, const struct bench_supply *supply) {
         char needed[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES], ready[FORMAT_SIZE_BYTES],
                 largest[FORMAT_SIZE_BYTES];
         ctl_error("waiting for the pool: %s: %s in pages of %s are needed on node %" PRId32
@@ -56,9 +51,9 @@ static int complain(const struct bench *bench, uint64_t bytes, const struct supp
 
 int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole) {
         uint64_t start_ns = bench_now_ns(), change_ns = start_ns;
-        struct supply last = {}, supply;
+        struct bench_supply last = {}, supply;
         for (;;) {
-                int exit_code = read_supply(bench, &supply);
+                int exit_code = bench_pool_supply(bench, &supply);
                 if (exit_code != CTL_EXIT_OK)
                         return exit_code;
                 bool is_enough = (is_whole ? supply.largest_bytes : supply.ready_bytes) >= bytes;

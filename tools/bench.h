@@ -61,6 +61,12 @@ int bench_kernel_check_free(const struct bench *bench, uint64_t bytes);
 /* Maps @bench->bytes of the kernel's pages, touches all, and unmaps outside of the measured time. */
 int bench_kernel_run(const struct bench *bench, enum bench_kernel_mode mode, uint64_t *ret_ns);
 
+struct bench_supply {
+        uint64_t target_bytes, ready_bytes, largest_bytes; /* of the rows that a request can use */
+        uint64_t moving_bytes;                             /* of all rows: what will be noise */
+};
+/* What the daemon has now. */
+int bench_pool_supply(const struct bench *bench, struct bench_supply *ret_supply);
 /* Waits until the pool can serve @bytes again, as one extent of that size with @is_whole, and is idle. */
 int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole);
 /* The page size of @bench->pool; CTL_EXIT_FAILED when there is no such pool. */
@@ -78,3 +84,4 @@ int bench_kernel_map_at(const struct bench *bench, char *addr, uint64_t bytes, b
 /* The other measurements, verbs of their own below bench. */
 int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]);
 int bench_verb_procs(struct ctl *ctl, int argc, char *argv[]);
+int bench_verb_churn(struct ctl *ctl, int argc, char *argv[]);

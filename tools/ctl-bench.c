@@ -16,7 +16,7 @@
 #define DEFAULT_LATENCY_RUNS 256
 
 static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
-                           "       hugezeroctl bench clear|procs [OPTIONS]\n"
+                           "       hugezeroctl bench clear|procs|churn [OPTIONS]\n"
                            "\n"
                            "Measures how long a program waits for zeroed memory, all pages touched:\n"
                            "  demand             mmap, then the kernel zeroes page after page\n"
@@ -29,6 +29,7 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
                            "Other measurements, each with a --help of its own:\n"
                            "  clear   every method of clearing memory, and what it does to neighbours\n"
                            "  procs   one process per CPU, writing to all of its memory\n"
+                           "  churn   two services that take and give back mixed sizes\n"
                            "\n"
                            "Options:\n"
                            "  --bytes SIZE       how much (default: 1G)\n"
@@ -178,6 +179,7 @@ static int run_other(struct ctl *ctl, int argc, char *argv[]) {
                 const char *word, *verb;
                 int (*run)(struct ctl *ctl, int argc, char *argv[]);
         } others[] = {
+                {"churn", "bench churn", bench_verb_churn},
                 {"clear", "bench clear", bench_verb_clear},
                 {"procs", "bench procs", bench_verb_procs},
         };

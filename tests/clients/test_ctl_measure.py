@@ -6,11 +6,12 @@ import os
 import pathlib
 
 import pytest
+from harness.child import cgroup_root
 from harness.pages import MIB, PAGE_1G, PAGE_2M, count, need_pages
-from test_ctl import assert_complains, ctl
+from test_ctl import assert_complains, ctl, start
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
-PARTS = ["clear", "procs"]
+PARTS = ["clear", "procs", "churn"]
 MODES = ["demand", "populate", "populate-parallel", "pool"]
 
 
@@ -197,6 +198,57 @@ def test_bench_procs_says_why_it_cannot_measure(start_daemon, build, tmp_path):
     daemon = start_full(start_daemon, "2M:2M:32M")
     answer = daemon.control("bench", "procs", "--bytes", "32M", "--runs", "1")
     assert answer.returncode == 1 and answer.stderr.startswith("hugezeroctl: acquiring: "), answer
+
+
+# bench churn
+
+
+def churn(daemon, *args):
+    answer = daemon.control("bench", "churn", "--json", "--seconds", "2", *args)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return json.loads(answer.stdout)
+
+
+def test_bench_churn_adds_up(start_daemon):
+    daemon = start_full(start_daemon, "2M:auto:64M")
+    result = churn(daemon)
+    after = daemon.status()
+    assert (result["seconds"], result["target_bytes"], result["page_size_bytes"]) == (2, 64 * MIB, PAGE_2M)
+    # Five that were given back before, and those of the services; no more than four a second of each
+    assert after["n_granted_total"] == 5 + result["granted"]
+    assert 0 < result["instant"] <= result["granted"] <= 2 * 9
+    assert result["instant_share"] == pytest.approx(result["instant"] / (result["granted"] + result["refused"]))
+    assert 0 < result["wait_ms_p50"] <= result["wait_ms_p99"]
+    assert result["granted"] * PAGE_2M <= result["granted_bytes"] <= result["granted"] * 16 * MIB
+    assert after["granted_bytes_total"] - result["granted_bytes"] == 5 * 8 * MIB
+    assert result["zeroed_per_granted_byte"] == pytest.approx(result["zeroed_bytes"] / result["granted_bytes"])
+    assert result["zeroed_bytes"] >= result["scrubbed_bytes"] > 0
+    assert result["exact"] + result["cut"] + result["grown"] + result["built"] == result["granted"]
+    assert result["daemon_cpu_s_per_gib"] == pytest.approx(result["daemon_cpu_s"] / result["granted_bytes"] * 2**30)
+    assert result["return_to_ready_ms"] >= 50  # ReleaseGrace=
+
+
+def test_bench_churn_makes_two_services_and_removes_them(start_daemon):
+    daemon = start_full(start_daemon, "2M:auto:64M")
+    process = start(daemon, "bench", "churn", "--json", "--seconds", "1")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    services = json.loads(output)["services"]
+    if os.geteuid() != 0:
+        assert services in ("one", "cgroups")  # the latter where a cgroup was delegated
+    else:
+        assert services == ("cgroups" if cgroup_root() else "users")
+    assert not list(pathlib.Path("/sys/fs/cgroup").glob(f"**/hugezero-bench-{process.pid}-*"))
+
+
+def test_bench_churn_prints_sentences_and_complains(start_daemon, build, tmp_path):
+    daemon = start_full(start_daemon, "2M:auto:64M")
+    text = daemon.control("bench", "churn", "--seconds", "1").stdout
+    for words in "served at once", "p99", "bytes for each byte granted", "for each GiB granted", "then ready after":
+        assert words in text
+    assert_complains(daemon.control("bench", "churn", "--seconds", "0"), 2, "--seconds=0", "bench churn --help")
+    assert_complains(daemon.control("bench", "churn", "--pool", "nosuch"), 1, "'nosuch'")
+    assert_complains(ctl(build, "bench", "churn", socket_path=tmp_path / "missing"), 3, "no daemon")
 
 
 @pytest.mark.parametrize("part", PARTS)
