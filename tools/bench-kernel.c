@@ -107,26 +107,44 @@ int bench_kernel_bind(struct bench *bench) {
         return CTL_EXIT_OK;
 }
 
-int bench_kernel_check_free(const struct bench *bench, uint64_t bytes) {
-        uint64_t kib = bench->page_size_bytes / 1024, n_node, n_free, n_reserved;
+/* Pages on the node that nobody has and nobody has reserved; false where there are none of that size at all. */
+static bool count_usable(const struct bench *bench, uint64_t *ret_n_usable) {
         static const char all[] = "/sys/kernel/mm/hugepages/hugepages-";
+        uint64_t kib = bench->page_size_bytes / 1024, n_node, n_free, n_reserved;
         if (!read_number(&n_free, "%s%" PRIu64 "kB/free_hugepages", all, kib) ||
-            !read_number(&n_reserved, "%s%" PRIu64 "kB/resv_hugepages", all, kib)) {
-                ctl_error("looking for free pages: %s%" PRIu64 "kB: this kernel has no pages of that size", all, kib);
-                return CTL_EXIT_FAILED;
-        }
-        uint64_t n_usable = n_free > n_reserved ? n_free - n_reserved : 0;
+            !read_number(&n_reserved, "%s%" PRIu64 "kB/resv_hugepages", all, kib))
+                return false;
+        *ret_n_usable = n_free > n_reserved ? n_free - n_reserved : 0;
         if (read_number(&n_node, "/sys/devices/system/node/node%" PRId32 "/hugepages/hugepages-%" PRIu64 "kB/free_hugepages",
                         bench->node, kib) &&
-            n_node < n_usable)
-                n_usable = n_node;
-        uint64_t n_needed = (bytes + bench->page_size_bytes - 1) / bench->page_size_bytes;
+            n_node < *ret_n_usable)
+                *ret_n_usable = n_node;
+        return true;
+}
+
+static uint64_t needed_pages(const struct bench *bench, uint64_t bytes) {
+        return (bytes + bench->page_size_bytes - 1) / bench->page_size_bytes;
+}
+
+bool bench_kernel_has_free(const struct bench *bench, uint64_t bytes) {
+        uint64_t n_usable;
+        return count_usable(bench, &n_usable) && n_usable >= needed_pages(bench, bytes);
+}
+
+int bench_kernel_check_free(const struct bench *bench, uint64_t bytes) {
+        uint64_t n_usable, n_needed = needed_pages(bench, bytes);
+        char size[FORMAT_SIZE_BYTES];
+        (void) format_size(bench->page_size_bytes, size);
+        if (!count_usable(bench, &n_usable)) {
+                ctl_error("looking for free pages: /sys/kernel/mm/hugepages: this kernel has no pages of %s", size);
+                return CTL_EXIT_FAILED;
+        }
         if (n_usable >= n_needed)
                 return CTL_EXIT_OK;
-        char size[FORMAT_SIZE_BYTES];
         ctl_error("measuring the kernel: node %" PRId32 ": %" PRIu64 " free pages of %s are needed beside the pool's, %" PRIu64
-                  " are there; reserve %" PRIu64 " more (vm.nr_hugepages), or measure a smaller amount with --bytes",
-                  bench->node, n_needed, format_size(bench->page_size_bytes, size), n_usable, n_needed - n_usable);
+                  " are there; reserve %" PRIu64 " more (vm.nr_hugepages), or measure a smaller amount with --bytes%s",
+                  bench->node, n_needed, size, n_usable, n_needed - n_usable,
+                  bench->conn && !bench->is_lending ? ", or with the pool's own pages (bench --lend)" : "");
         return CTL_EXIT_FAILED;
 }
 

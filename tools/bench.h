@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sched.h>
+#include <signal.h>
 #include <time.h>
 
 #include "ctl.h"
@@ -17,7 +18,8 @@ struct bench {
         int32_t node;
         unsigned n_runs;
         bool is_several;
-        cpu_set_t cpus; /* where this process may run: those of the node */
+        bool is_lending; /* the kernel is measured with the pool's pages */
+        cpu_set_t cpus;  /* where this process may run: those of the node */
         unsigned n_cpus;
 };
 
@@ -58,8 +60,19 @@ int bench_kernel_bind(struct bench *bench);
 uint64_t bench_kernel_default_page_size(void);
 /* Complains when the kernel has fewer than that free for us on the node. */
 int bench_kernel_check_free(const struct bench *bench, uint64_t bytes);
+bool bench_kernel_has_free(const struct bench *bench, uint64_t bytes);
 /* Maps @bench->bytes of the kernel's pages, touches all, and unmaps outside of the measured time. */
 int bench_kernel_run(const struct bench *bench, enum bench_kernel_mode mode, uint64_t *ret_ns);
+
+/* The pages of the pool, while the kernel has them. */
+struct bench_loan {
+        char pool[32];
+        uint64_t target_bytes; /* that the pool gets back */
+        sigset_t signals;      /* that were blocked before */
+};
+/* Empties the pool until bench_take_back(), which is due after success. For administrators. Returns an exit code. */
+int bench_lend(const struct bench *bench, struct bench_loan *ret_loan);
+int bench_take_back(const struct bench *bench, const struct bench_loan *loan);
 
 struct bench_supply {
         uint64_t target_bytes, ready_bytes, largest_bytes; /* of the rows that a request can use */

@@ -38,6 +38,8 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
                            "  --runs N           runs of each mode (default: 7; with --latency 256)\n"
                            "  --pool NAME        from this pool\n"
                            "  --several          the pool may give several extents\n"
+                           "  --lend             the kernel gets the pool's pages while it is measured; for\n"
+                           "                     hosts without twice the pages, and administrators\n"
                            "  --latency          one extent of one page, beside a raw exchange between\n"
                            "                     two processes and the kernel's mmap and touch\n"
                            "  --json             one JSON object\n"
@@ -47,7 +49,7 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
 enum { MODE_DEMAND, MODE_POPULATE, MODE_POPULATE_PARALLEL, MODE_POOL, N_MODES };
 static const char *const mode_names[] = {"demand", "populate", "populate-parallel", "pool"};
 
-enum { OPTION_LATENCY = BENCH_OPTION_OWN };
+enum { OPTION_LATENCY = BENCH_OPTION_OWN, OPTION_LEND };
 
 /* Returns an exit code, or -1: go on. */
 static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *bench, bool *ret_is_latency) {
@@ -61,6 +63,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
                 {"pool", required_argument, NULL, BENCH_OPTION_POOL},
                 {"several", no_argument, NULL, BENCH_OPTION_SEVERAL},
                 {"latency", no_argument, NULL, OPTION_LATENCY},
+                {"lend", no_argument, NULL, OPTION_LEND},
                 {},
         };
         int option;
@@ -72,32 +75,52 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
                         *ret_is_latency = true;
                         continue;
                 }
+                if (option == OPTION_LEND) {
+                        bench->is_lending = true;
+                        continue;
+                }
                 int exit_code = bench_take_option(bench, argv[0], option, optarg);
                 if (exit_code != CTL_EXIT_OK)
                         return exit_code;
         }
         int exit_code = ctl_no_arguments(argc, argv);
-        if (exit_code == CTL_EXIT_OK && *ret_is_latency && (bench->bytes || bench->is_several))
+        if (exit_code == CTL_EXIT_OK && *ret_is_latency && (bench->bytes || bench->is_several || bench->is_lending))
                 exit_code = ctl_usage_error(
-                        "bench", "option --latency: it measures one extent of one page, without --bytes and --several");
+                        "bench", "option --latency: it measures one extent of one page, without --bytes, --several and --lend");
         return exit_code == CTL_EXIT_OK ? -1 : exit_code;
 }
 
-/* One run of every mode. @ret_ns is indexed by mode. */
-static int run_all(const struct bench *bench, struct hugezero_request *request, bool is_warm_up, uint64_t ret_ns[N_MODES]) {
+static int run_kernel(const struct bench *bench, uint64_t ret_ns[N_MODES]) {
         static const enum bench_kernel_mode kernel_modes[] = {BENCH_DEMAND, BENCH_POPULATE, BENCH_POPULATE_PARALLEL};
-        /* The first request teaches the daemon the size; from then on it has to have an extent of it ready. */
-        int exit_code = bench_pool_wait(bench, bench->bytes, !is_warm_up && !bench->is_several);
-        for (size_t mode = 0; mode < N_MODES && exit_code == CTL_EXIT_OK; mode++) {
-                if (mode == MODE_POOL) {
-                        exit_code = bench_pool_run(bench, request, &ret_ns[mode]);
-                        continue;
-                }
+        int exit_code = CTL_EXIT_OK;
+        for (size_t mode = 0; mode < MODE_POOL && exit_code == CTL_EXIT_OK; mode++) {
                 exit_code = bench_kernel_check_free(bench, bench->bytes);
                 if (exit_code == CTL_EXIT_OK)
                         exit_code = bench_kernel_run(bench, kernel_modes[mode], &ret_ns[mode]);
         }
         return exit_code;
+}
+
+static int run_kernel_with_loan(const struct bench *bench, uint64_t ret_ns[N_MODES]) {
+        struct bench_loan loan;
+        int exit_code = bench_lend(bench, &loan);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        exit_code = run_kernel(bench, ret_ns);
+        int take_back_exit_code = bench_take_back(bench, &loan);
+        return exit_code == CTL_EXIT_OK ? take_back_exit_code : exit_code;
+}
+
+/* One run of every mode. @ret_ns is indexed by mode. */
+static int run_all(const struct bench *bench, struct hugezero_request *request, bool is_warm_up, uint64_t ret_ns[N_MODES]) {
+        /* The first request teaches the daemon the size; from then on it has to have an extent of it ready. */
+        bool is_whole = !is_warm_up && !bench->is_several;
+        int exit_code = bench_pool_wait(bench, bench->bytes, is_whole);
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = bench->is_lending ? run_kernel_with_loan(bench, ret_ns) : run_kernel(bench, ret_ns);
+        if (exit_code == CTL_EXIT_OK && bench->is_lending)
+                exit_code = bench_pool_wait(bench, bench->bytes, is_whole);
+        return exit_code == CTL_EXIT_OK ? bench_pool_run(bench, request, &ret_ns[MODE_POOL]) : exit_code;
 }
 
 static int print_json(const struct bench *bench, const struct bench_stats stats[N_MODES], double demand_ratio,

@@ -80,6 +80,25 @@ def test_bench_says_why_it_cannot_measure(start_daemon):
     assert_complains(daemon.control("bench", "--page-size", "64M", "--bytes", "64M"), 1, "64 MiB")
 
 
+def test_bench_lends_the_pages_of_the_pool_and_gives_them_back(start_daemon):
+    daemon = start_full(start_daemon, "2M:auto:64M")
+    result = bench(daemon, "--bytes", "64M", "--runs", "2", "--lend")
+    assert list(result["modes"]) == MODES
+    daemon.wait_full()
+    after = daemon.pool()
+    assert after["target_bytes"] == 64 * MIB
+    # Each of three rounds emptied it and had the kernel zero everything anew; the first filling makes four
+    assert daemon.status()["zeroed_bytes_total"] >= 4 * 64 * MIB
+
+
+def test_bench_lends_one_named_pool_only_and_keeps_it_when_it_fails(start_daemon):
+    daemon = start_full(start_daemon, "2M:auto:32M", "2M:auto:32M")
+    assert_complains(daemon.control("bench", "--bytes", "32M", "--lend"), 1, "2 pools", "--pool")
+    assert_complains(daemon.control("bench", "--latency", "--lend"), 2, "--lend")
+    daemon.wait_full()
+    assert [pool["target_bytes"] for pool in daemon.pools()] == [32 * MIB] * 2
+
+
 @pytest.mark.large
 def test_bench_counts_the_pages_that_the_kernel_lacks(start_daemon):
     """A pool that has taken all free pages leaves none for the kernel's modes."""
