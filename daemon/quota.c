@@ -99,7 +99,9 @@ static uint64_t quota_limit_user(const struct quota *quota, uid_t uid, enum quot
         return 0;
 }
 
-static uint64_t quota_limit_all(const struct config *config, enum quota_kind kind) {
+uint64_t quota_limit_all(const struct quota *quota, enum quota_kind kind) {
+        const struct config *config = quota->config;
+
         switch (kind) {
         case QUOTA_CONNECTIONS:
                 return limit_from_u32(config->max_connections);
@@ -149,7 +151,7 @@ int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t 
 
         if (!fits(user ? user->charged[kind] : 0, amount, quota_limit_user(quota, uid, kind)))
                 r = -EDQUOT;
-        else if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota->config, kind)))
+        else if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota, kind)))
                 r = -EUSERS;
         else
                 r = quota_charge_anyway(quota, uid, kind, amount);
@@ -215,6 +217,17 @@ void quota_end_second(struct quota *quota) {
 uint64_t quota_used(const struct quota *quota, uid_t uid, enum quota_kind kind) {
         const struct quota_user *user = quota_user_find(quota, uid);
         return user ? user->charged[kind] : 0;
+}
+
+bool quota_next_uid(const struct quota *quota, uid_t from, uid_t *ret_uid) {
+        const struct quota_user *user, *best = NULL;
+
+        TAILQ_FOREACH (user, &quota->list, link)
+                if (user->uid >= from && (!best || user->uid < best->uid))
+                        best = user;
+        if (best)
+                *ret_uid = best->uid;
+        return best;
 }
 
 uint64_t quota_used_all(const struct quota *quota, enum quota_kind kind) {

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -38,5 +39,8 @@ void quota_end_second(struct quota *quota);
 int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 uint64_t quota_used(const struct quota *quota, uid_t uid, enum quota_kind kind);
+/* The smallest uid from @from on that has anything; false: there is none. */
+bool quota_next_uid(const struct quota *quota, uid_t from, uid_t *ret_uid);
 uint64_t quota_used_all(const struct quota *quota, enum quota_kind kind);
+uint64_t quota_limit_all(const struct quota *quota, enum quota_kind kind);
 uint64_t quota_limit(const struct quota *quota, uid_t uid, enum quota_kind kind); /* UINT64_MAX: none */

@@ -21,6 +21,7 @@
 #include "cleanup.h"
 #include "config-build.h"
 #include "fdpass.h"
+#include "limits.h"
 #include "quota.h"
 #include "reload.h"
 #include "session.h"
@@ -411,6 +412,17 @@ static void session_do_grants(struct session *session, const struct wire_message
         session_send(session, &answer);
 }
 
+static void session_do_limits(struct session *session, const struct wire_message *message) {
+        struct session_context *context = session->context;
+        struct wire_message answer;
+
+        answer.op = WIRE_D_LIMITS;
+        answer.request_id = message->request_id;
+        limits_fill(context->quota, &session->identity, access_is_administrator(context->config, session->identity.uid),
+                    &message->c_limits, &answer.d_limits);
+        session_send(session, &answer);
+}
+
 static bool session_may_administer(struct session *session, uint32_t request_id) {
         if (access_is_administrator(session->context->config, session->identity.uid))
                 return true;
@@ -474,7 +486,7 @@ static void session_dispatch(struct session *session, const struct wire_message 
                 [WIRE_C_HELLO] = session_do_hello,   [WIRE_C_ACQUIRE] = session_do_acquire, [WIRE_C_CANCEL] = session_do_cancel,
                 [WIRE_C_MAPPED] = session_do_mapped, [WIRE_C_RELEASE] = session_do_release, [WIRE_C_STATUS] = session_do_status,
                 [WIRE_C_POOLS] = session_do_pools,   [WIRE_C_GRANTS] = session_do_grants,   [WIRE_C_RELOAD] = session_do_reload,
-                [WIRE_C_RESIZE] = session_do_resize,
+                [WIRE_C_RESIZE] = session_do_resize, [WIRE_C_LIMITS] = session_do_limits,
         };
 
         if (!session->greeted && message->op != WIRE_C_HELLO)

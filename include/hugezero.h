@@ -752,18 +752,38 @@ struct hugezero_grant_info {
         char pool[32];            /* where it came from, 0-terminated */
 };
 
+/* What a limit counts. Later versions may know more. */
+#define HUGEZERO_LIMIT_BYTES          1
+#define HUGEZERO_LIMIT_GRANTS         2
+#define HUGEZERO_LIMIT_CONNECTIONS    3
+#define HUGEZERO_LIMIT_WAITING        4
+#define HUGEZERO_LIMIT_REQUESTS       5 /* in one second */
+#define HUGEZERO_LIMIT_FDS_IN_FLIGHT  6 /* sent and not yet read */
+#define HUGEZERO_ALL_USERS            UINT32_MAX /* in place of a uid: a limit on all users together */
+#define HUGEZERO_NO_LIMIT             UINT64_MAX
+
+/* One limit: those of the caller's uid, for administrators those of all that have anything, and of all together. */
+struct hugezero_limit_info {
+        uint32_t struct_bytes; /* set by the caller: sizeof(struct hugezero_limit_info) */
+        uint32_t uid;          /* or HUGEZERO_ALL_USERS */
+        uint32_t kind;         /* HUGEZERO_LIMIT_BYTES and so on */
+        uint32_t reserved;     /* 0 */
+        uint64_t used;         /* in bytes or pieces, as the kind says */
+        uint64_t limit;        /* HUGEZERO_NO_LIMIT: none */
+};
+
 /**
  * hugezero_status_read - ask the daemon for its figures
  * @conn:        open connection. Borrowed.
  * @ret_status:  set on success. Owned by the caller; release with hugezero_status_free().
  *
- * Reads the daemon's own figures, those of all pools, and the granted extents of the caller's uid (for root those of all). The
- * three are asked for one after the other, the extents some forty at a time: what changes meanwhile may be seen in one part and
- * not in another.
+ * Reads the daemon's own figures, those of all pools, the granted extents and the limits of the caller's uid (for administrators
+ * those of all). The four are asked for one after the other, the extents some forty at a time: what changes meanwhile may be seen
+ * in one part and not in another.
  *
  * Guarantee:  the snapshot does not change, and needs no connection any more
  * Threads:    one at a time per connection
- * Blocks:     until the daemon has answered, one exchange per forty extents and three more
+ * Blocks:     until the daemon has answered, one exchange per forty extents and four more
  * Returns:    0, or a negative errno
  * Errors:     -ENOBUFS, -ENOMEM  as hugezero_request_submit()
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD
@@ -867,6 +887,39 @@ HUGEZERO_EXPORT uint32_t hugezero_status_get_n_grants(const struct hugezero_stat
  */
 HUGEZERO_EXPORT int hugezero_status_get_grant(const struct hugezero_status *status, uint32_t idx,
                                               struct hugezero_grant_info *info);
+
+/**
+ * hugezero_status_get_n_limits - how many limits the snapshot has
+ * @status:  a snapshot. Borrowed.
+ *
+ * They are sorted by uid and kind. A daemon that is too old to tell them has none.
+ *
+ * Guarantee:  does not change
+ * Threads:    any
+ * Blocks:     never
+ * Returns:    the number; 0 for NULL
+ * Errors:     none
+ * Since:      0.1
+ */
+HUGEZERO_EXPORT uint32_t hugezero_status_get_n_limits(const struct hugezero_status *status);
+
+/**
+ * hugezero_status_get_limit - one row: what a user may have, and has
+ * @status:  a snapshot. Borrowed.
+ * @idx:     position of the row, from 0
+ * @info:    in: struct_bytes; out: the rest. Borrowed.
+ *
+ * Fills as much of @info as its struct_bytes and the library's version have in common, and sets the rest to 0.
+ *
+ * Guarantee:  @info is unchanged on failure
+ * Threads:    any
+ * Blocks:     never
+ * Returns:    0, or a negative errno
+ * Errors:     -EINVAL  no such row, or a struct_bytes smaller than that of version 0.1
+ * Since:      0.1
+ */
+HUGEZERO_EXPORT int hugezero_status_get_limit(const struct hugezero_status *status, uint32_t idx,
+                                              struct hugezero_limit_info *info);
 
 /* --------------------------------------------------------------- administration -------------------------------------------- */
 

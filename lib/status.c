@@ -10,7 +10,8 @@ struct hugezero_status {
         struct hugezero_daemon_info daemon;
         struct hugezero_pool_info *pools;
         struct hugezero_grant_info *grants;
-        uint32_t n_pools, n_grants;
+        struct hugezero_limit_info *limits;
+        uint32_t n_pools, n_grants, n_limits;
 };
 
 /* A question on the stack, and where its answer goes. */
@@ -20,6 +21,8 @@ struct question {
         bool more;              /* rows follow behind the last one */
         uint64_t last_grant_id; /* of the last row of the answer */
         uint32_t last_extent;
+        uint32_t last_uid;      /* likewise, of a limit */
+        uint16_t last_kind;
 };
 
 static struct question *question_of(struct call *call) {
@@ -144,6 +147,27 @@ static int take_grants(struct call *call, const struct wire_message *message, in
         return 0;
 }
 
+static int take_limits(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
+        const struct wire_d_limits *limits = &message->d_limits;
+        struct question *question = question_of(call);
+        struct hugezero_status *status = question->status;
+
+        int r = grow(&status->limits, status->n_limits, limits->n_rows, sizeof(status->limits[0]));
+        if (r < 0)
+                return r;
+        for (uint32_t i = 0; i < limits->n_rows; i++) {
+                const struct wire_limit_row *row = &limits->rows[i];
+                if (row->uid < question->last_uid || (row->uid == question->last_uid && row->kind <= question->last_kind))
+                        return -EBADMSG;
+                question->last_uid = row->uid;
+                question->last_kind = row->kind;
+                status->limits[status->n_limits++] = (struct hugezero_limit_info){
+                        .uid = row->uid, .kind = row->kind, .used = row->used, .limit = row->limit};
+        }
+        question->more = limits->n_rows > 0 && limits->more;
+        return 0;
+}
+
 static int ask_daemon(struct hugezero_conn *conn, struct hugezero_status *status) {
         struct question question = {.call = {.answer_op = WIRE_D_STATUS, .answer = take_status}, .status = status};
         struct wire_message message = {.op = WIRE_C_STATUS};
@@ -176,6 +200,20 @@ static int ask_grants(struct hugezero_conn *conn, struct hugezero_status *status
         return r;
 }
 
+static int ask_limits(struct hugezero_conn *conn, struct hugezero_status *status) {
+        struct question question = {.call = {.answer_op = WIRE_D_LIMITS, .answer = take_limits}, .status = status};
+        int r;
+
+        do {
+                struct wire_message message = {
+                        .op = WIRE_C_LIMITS,
+                        .c_limits = {.after_uid = question.last_uid, .after_kind = question.last_kind},
+                };
+                r = conn_call_and_wait(conn, &message, &question.call);
+        } while (r >= 0 && question.more);
+        return r == -EOPNOTSUPP ? 0 : r; /* an older daemon's limits are not known */
+}
+
 int hugezero_status_read(struct hugezero_conn *conn, struct hugezero_status **ret_status) {
         if (!ret_status)
                 return -EINVAL;
@@ -191,6 +229,8 @@ int hugezero_status_read(struct hugezero_conn *conn, struct hugezero_status **re
                 r = ask_pools(conn, status);
         if (r >= 0)
                 r = ask_grants(conn, status);
+        if (r >= 0)
+                r = ask_limits(conn, status);
         if (r < 0) {
                 hugezero_status_free(status);
                 return r;
@@ -204,6 +244,7 @@ void hugezero_status_free(struct hugezero_status *status) {
                 return;
         free(status->pools);
         free(status->grants);
+        free(status->limits);
         free(status);
 }
 
@@ -231,4 +272,14 @@ int hugezero_status_get_grant(const struct hugezero_status *status, uint32_t idx
         if (!status || !info || idx >= status->n_grants)
                 return -EINVAL;
         return info_fill(info, &status->grants[idx], sizeof(status->grants[0]), sizeof(status->grants[0]));
+}
+
+uint32_t hugezero_status_get_n_limits(const struct hugezero_status *status) {
+        return status ? status->n_limits : 0;
+}
+
+int hugezero_status_get_limit(const struct hugezero_status *status, uint32_t idx, struct hugezero_limit_info *info) {
+        if (!status || !info || idx >= status->n_limits)
+                return -EINVAL;
+        return info_fill(info, &status->limits[idx], sizeof(status->limits[0]), sizeof(status->limits[0]));
 }

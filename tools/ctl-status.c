@@ -12,7 +12,7 @@
 
 static const char help[] = "Usage: hugezeroctl status [OPTIONS]\n"
                            "\n"
-                           "Shows each pool on each node, and the daemon's counters.\n"
+                           "Shows each pool on each node, limits with their use, and the daemon's counters.\n"
                            "\n"
                            "Options:\n"
                            "  --json          one JSON object, sizes in bytes\n"
@@ -79,7 +79,37 @@ static json_t *nodes_to_json(const struct hugezero_pool_info *pools, size_t n_po
         }
 }
 
-static int print_json(const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
+static const char *const limit_names[] = {
+        [HUGEZERO_LIMIT_BYTES] = "bytes",     [HUGEZERO_LIMIT_GRANTS] = "grants",     [HUGEZERO_LIMIT_CONNECTIONS] = "connections",
+        [HUGEZERO_LIMIT_WAITING] = "waiting", [HUGEZERO_LIMIT_REQUESTS] = "requests", [HUGEZERO_LIMIT_FDS_IN_FLIGHT] = "fds_in_flight",
+};
+
+/* The next row that this program has a name for. *idx begins with 0. */
+static bool next_limit(const struct hugezero_status *status, uint32_t *idx, struct hugezero_limit_info *ret_limit) {
+        while (*idx < hugezero_status_get_n_limits(status)) {
+                *ret_limit = (struct hugezero_limit_info){.struct_bytes = sizeof(*ret_limit)};
+                if (hugezero_status_get_limit(status, (*idx)++, ret_limit) >= 0 &&
+                    ret_limit->kind < sizeof(limit_names) / sizeof(limit_names[0]) && limit_names[ret_limit->kind])
+                        return true;
+        }
+        return false;
+}
+
+static json_t *limits_to_json(const struct hugezero_status *status) {
+        struct hugezero_limit_info limit;
+        json_t *json = json_array();
+
+        for (uint32_t idx = 0; next_limit(status, &idx, &limit);)
+                (void) json_array_append_new(
+                        json, json_pack("{s:o, s:s, s:I, s:o}", "uid",
+                                        limit.uid == HUGEZERO_ALL_USERS ? json_null() : json_integer(limit.uid), "kind",
+                                        limit_names[limit.kind], "used", (json_int_t) limit.used, "limit",
+                                        limit.limit == HUGEZERO_NO_LIMIT ? json_null() : json_integer((json_int_t) limit.limit)));
+        return json;
+}
+
+static int print_json(const struct hugezero_status *status, const struct hugezero_daemon_info *daemon,
+                      const struct hugezero_pool_info *pools, size_t n_pools) {
         json_t *rows = json_array();
         for (size_t idx = 0; idx < n_pools; idx++)
                 (void) json_array_append_new(rows, pool_to_json(&pools[idx]));
@@ -93,12 +123,12 @@ static int print_json(const struct hugezero_daemon_info *daemon, const struct hu
         json_t *ratio = daemon->granted_bytes_total
                                 ? json_real((double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total)
                                 : json_null();
-        return ctl_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "version", daemon->version,
+        return ctl_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "version", daemon->version,
                                         "uptime_ms", (json_int_t) daemon->uptime_ms, "clients", (json_int_t) daemon->n_clients,
                                         "waiting", (json_int_t) daemon->n_waiting, "grants", (json_int_t) daemon->n_grants,
                                         "extents_granted", (json_int_t) daemon->n_extents_granted, "fds_in_flight",
                                         (json_int_t) daemon->n_fds_in_flight, "nodes", nodes_to_json(pools, n_pools), "pools",
-                                        rows, "counters", counters, "zeroed_per_granted_byte", ratio));
+                                        rows, "limits", limits_to_json(status), "counters", counters, "zeroed_per_granted_byte", ratio));
 }
 
 static int print_pools(const struct hugezero_pool_info *pools, size_t n_pools) {
@@ -123,12 +153,39 @@ static int print_pools(const struct hugezero_pool_info *pools, size_t n_pools) {
         return ctl_table_print(table);
 }
 
-static int print_text(const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
+static const char *format_amount(uint32_t kind, uint64_t amount, char buffer[FORMAT_SIZE_BYTES]) {
+        if (amount == HUGEZERO_NO_LIMIT)
+                return "none";
+        if (kind == HUGEZERO_LIMIT_BYTES)
+                return format_size(amount, buffer);
+        (void) snprintf(buffer, FORMAT_SIZE_BYTES, "%" PRIu64, amount);
+        return buffer;
+}
+
+static int print_limits(const struct hugezero_status *status) {
+        static const struct ctl_column columns[] = {{"UID", true}, {"LIMIT", false}, {"USED", true}, {"MAX", true}};
+        struct libscols_table *table = ctl_table_new(columns, sizeof(columns) / sizeof(columns[0]));
+        struct hugezero_limit_info limit;
+
+        for (uint32_t idx = 0; next_limit(status, &idx, &limit);) {
+                char uid[16], used[FORMAT_SIZE_BYTES], max[FORMAT_SIZE_BYTES];
+                const char *cells[] = {limit.uid == HUGEZERO_ALL_USERS ? "all" : uid, limit_names[limit.kind],
+                                       format_amount(limit.kind, limit.used, used), format_amount(limit.kind, limit.limit, max)};
+
+                (void) snprintf(uid, sizeof(uid), "%" PRIu32, limit.uid);
+                (void) ctl_table_add(table, cells, sizeof(cells) / sizeof(cells[0]));
+        }
+        return ctl_table_print(table);
+}
+
+static int print_text(const struct hugezero_status *status, const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
         char uptime[CTL_AGE_BYTES], zeroed[FORMAT_SIZE_BYTES], granted[FORMAT_SIZE_BYTES], scrubbed[FORMAT_SIZE_BYTES];
         printf("hugezerod %s, up %s\n", daemon->version, ctl_format_age(daemon->uptime_ms, uptime));
         printf("clients %" PRIu64 ", requests waiting %" PRIu64 ", grants %" PRIu64 " with %" PRIu64 " extents\n",
                daemon->n_clients, daemon->n_waiting, daemon->n_grants, daemon->n_extents_granted);
         int exit_code = print_pools(pools, n_pools);
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = print_limits(status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64
@@ -173,5 +230,5 @@ int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]) {
                 ctl_error("reading the status: %s: %s", ctl->socket_path, strerror(-r));
                 return CTL_EXIT_FAILED;
         }
-        return ctl->json ? print_json(&daemon, pools, n_pools) : print_text(&daemon, pools, n_pools);
+        return ctl->json ? print_json(status, &daemon, pools, n_pools) : print_text(status, &daemon, pools, n_pools);
 }

@@ -21,6 +21,7 @@ static_assert(32 + WIRE_MAX_FDS * 16 <= WIRE_MAX_MESSAGE_BYTES, "D_GRANT fits on
 static_assert(16 + WIRE_MAX_ITEMS * 64 <= WIRE_MAX_MESSAGE_BYTES, "C_ACQUIRE fits one message");
 static_assert(24 + WIRE_MAX_POOL_ROWS * 176 <= WIRE_MAX_MESSAGE_BYTES, "D_POOLS fits one message");
 static_assert(16 + WIRE_MAX_GRANT_ROWS * 96 <= WIRE_MAX_MESSAGE_BYTES, "D_GRANTS fits one message");
+static_assert(16 + WIRE_MAX_LIMIT_ROWS * 24 <= WIRE_MAX_MESSAGE_BYTES, "D_LIMITS fits one message");
 
 struct cursor {
         bool reading;
@@ -233,6 +234,12 @@ static void code_c_resize(struct cursor *c, struct wire_message *m) {
         require(c, m->c_resize.node >= -1);
 }
 
+static void code_c_limits(struct cursor *c, struct wire_message *m) {
+        INTEGER(c, m->c_limits.after_uid);
+        INTEGER(c, m->c_limits.after_kind);
+        RESERVED(c, m->c_limits.reserved);
+}
+
 static void code_extent(struct cursor *c, struct wire_extent *extent) {
         INTEGER(c, extent->bytes);
         INTEGER(c, extent->item);
@@ -375,6 +382,26 @@ static void code_d_grants(struct cursor *c, struct wire_message *m) {
                 code_grant_row(c, &grants->rows[i]);
 }
 
+static void code_limit_row(struct cursor *c, struct wire_limit_row *row) {
+        INTEGER(c, row->uid);
+        INTEGER(c, row->kind); /* any that is not 0: a younger daemon may know more */
+        RESERVED(c, row->reserved);
+        INTEGER(c, row->used);
+        INTEGER(c, row->limit);
+        require(c, row->kind > 0);
+}
+
+static void code_d_limits(struct cursor *c, struct wire_message *m) {
+        struct wire_d_limits *limits = &m->d_limits;
+
+        INTEGER(c, limits->n_rows);
+        INTEGER(c, limits->more);
+        require(c, limits->n_rows <= WIRE_MAX_LIMIT_ROWS);
+        require(c, limits->more <= 1);
+        for (size_t i = 0; i < limits->n_rows && !c->bad; i++)
+                code_limit_row(c, &limits->rows[i]);
+}
+
 static void code_nothing(struct cursor *c, struct wire_message *m) {
 }
 
@@ -398,6 +425,7 @@ static const struct description descriptions[] = {
         {WIRE_C_GRANTS, WIRE_TO_DAEMON, MEMBER_BYTES(c_grants), code_c_grants},
         {WIRE_C_RELOAD, WIRE_TO_DAEMON, 0, code_nothing},
         {WIRE_C_RESIZE, WIRE_TO_DAEMON, MEMBER_BYTES(c_resize), code_c_resize},
+        {WIRE_C_LIMITS, WIRE_TO_DAEMON, MEMBER_BYTES(c_limits), code_c_limits},
         {WIRE_D_HELLO, WIRE_TO_CLIENT, MEMBER_BYTES(d_hello), code_d_hello},
         {WIRE_D_GRANT, WIRE_TO_CLIENT, MEMBER_BYTES(d_grant), code_d_grant},
         {WIRE_D_REFUSED, WIRE_TO_CLIENT, MEMBER_BYTES(d_refused), code_d_refused},
@@ -405,6 +433,7 @@ static const struct description descriptions[] = {
         {WIRE_D_STATUS, WIRE_TO_CLIENT, MEMBER_BYTES(d_status), code_d_status},
         {WIRE_D_POOLS, WIRE_TO_CLIENT, MEMBER_BYTES(d_pools), code_d_pools},
         {WIRE_D_GRANTS, WIRE_TO_CLIENT, MEMBER_BYTES(d_grants), code_d_grants},
+        {WIRE_D_LIMITS, WIRE_TO_CLIENT, MEMBER_BYTES(d_limits), code_d_limits},
 };
 
 static const struct description *find_description(uint16_t op) {

@@ -29,9 +29,10 @@ enum wire_op {
         WIRE_C_STATUS = 6,  /* figures of the daemon                              -> D_STATUS */
         WIRE_C_POOLS = 7,   /* figures of pools, one row per pool and node        -> D_POOLS */
         WIRE_C_GRANTS = 8,  /* granted extents (own ones; all for root)           -> D_GRANTS */
-
         WIRE_C_RELOAD = 9,  /* read the configuration again (administrators)     -> D_DONE or D_REFUSED */
         WIRE_C_RESIZE = 10, /* another target for a pool (administrators)        -> D_DONE or D_REFUSED */
+
+        WIRE_C_LIMITS = 11, /* limits and their use (own ones; all for administrators) -> D_LIMITS */
 
         WIRE_D_HELLO = 65,
         WIRE_D_GRANT = 66, /* carries one fd per extent named in it, in the same order */
@@ -40,6 +41,7 @@ enum wire_op {
         WIRE_D_STATUS = 70,
         WIRE_D_POOLS = 71,
         WIRE_D_GRANTS = 72,
+        WIRE_D_LIMITS = 73,
 };
 
 enum wire_on_miss {
@@ -64,6 +66,16 @@ enum wire_extent_state {
         WIRE_EXTENT_RETURNING = 2, /* closed; being asked about, or in its grace period */
         WIRE_EXTENT_PINNED = 3,    /* dropped, but its pages are still pinned by a device or the kernel */
 };
+
+enum wire_limit_kind {
+        WIRE_LIMIT_BYTES = 1,
+        WIRE_LIMIT_GRANTS = 2,
+        WIRE_LIMIT_CONNECTIONS = 3,
+        WIRE_LIMIT_WAITING = 4,
+        WIRE_LIMIT_REQUESTS = 5, /* in this second */
+        WIRE_LIMIT_FDS_IN_FLIGHT = 6,
+};
+#define WIRE_LIMIT_ALL_UIDS UINT32_MAX /* a limit on all uids together */
 
 /* Every message begins with:              offset 0  u16 op, u16 reserved, u32 request_id (chosen by the client, echoed) */
 #define WIRE_HEADER_BYTES 8
@@ -126,6 +138,11 @@ struct wire_c_resize { /* 56 bytes in all */
         int32_t node; /* -1: all nodes */
         uint32_t reserved;
         char pool[WIRE_POOL_NAME_BYTES]; /* empty: all pools */
+};
+
+struct wire_c_limits { /* 16 bytes in all: rows behind this one, by uid, then kind; 0, 0 starts */
+        uint32_t after_uid;
+        uint16_t after_kind, reserved;
 };
 
 struct wire_extent { /* 16 bytes each, from offset 32 */
@@ -191,6 +208,18 @@ struct wire_d_grants {
         struct wire_grant_row rows[WIRE_MAX_GRANT_ROWS];
 };
 
+struct wire_limit_row { /* 24 bytes each, from offset 16 */
+        uint32_t uid; /* or WIRE_LIMIT_ALL_UIDS */
+        uint16_t kind, reserved;
+        uint64_t used, limit; /* limit UINT64_MAX: none */
+};
+#define WIRE_MAX_LIMIT_ROWS 170 /* (4096 - 16) / 24 */
+
+struct wire_d_limits {
+        uint32_t n_rows, more; /* more: 1 when rows follow behind the last one */
+        struct wire_limit_row rows[WIRE_MAX_LIMIT_ROWS];
+};
+
 /* One message in host byte order. C_STATUS, C_RELOAD and D_DONE have a header only. */
 struct wire_message {
         uint16_t op;
@@ -204,12 +233,14 @@ struct wire_message {
                 struct wire_c_pools c_pools;
                 struct wire_c_grants c_grants;
                 struct wire_c_resize c_resize;
+                struct wire_c_limits c_limits;
                 struct wire_d_hello d_hello;
                 struct wire_d_grant d_grant;
                 struct wire_d_refused d_refused;
                 struct wire_d_status d_status;
                 struct wire_d_pools d_pools;
                 struct wire_d_grants d_grants;
+                struct wire_d_limits d_limits;
         };
 };
 

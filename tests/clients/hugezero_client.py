@@ -12,11 +12,13 @@ import socket
 import struct
 
 MAX_MESSAGE_BYTES, MAX_FDS, MAX_ITEMS, ALL_EXTENTS = 4096, 253, 16, 0xFFFFFFFF
-C_HELLO, C_ACQUIRE, C_CANCEL, C_MAPPED, C_RELEASE, C_STATUS, C_POOLS, C_GRANTS, C_RELOAD, C_RESIZE = range(1, 11)
-D_HELLO, D_GRANT, D_REFUSED, D_DONE, D_STATUS, D_POOLS, D_GRANTS = 65, 66, 67, 68, 70, 71, 72
+C_HELLO, C_ACQUIRE, C_CANCEL, C_MAPPED, C_RELEASE, C_STATUS, C_POOLS, C_GRANTS, C_RELOAD, C_RESIZE, C_LIMITS = range(1, 12)
+D_HELLO, D_GRANT, D_REFUSED, D_DONE, D_STATUS, D_POOLS, D_GRANTS, D_LIMITS = 65, 66, 67, 68, 70, 71, 72, 73
 MAGIC = int.from_bytes(b"HZEZ", "little")
 ON_MISS, NODE_MODES = {"fail": 0, "wait": 1, "fill": 2}, {"any": 0, "strict": 1, "prefer": 2}
 STATES = {1: "held", 2: "returning", 3: "pinned"}
+LIMITS = {1: "bytes", 2: "grants", 3: "connections", 4: "waiting", 5: "requests", 6: "fds_in_flight"}
+ALL_USERS, NO_LIMIT = 2**32 - 1, 2**64 - 1
 EXTENT = ("<QBBhI", "bytes item page_shift node reserved")
 STATUS = ("<32s18Q", "daemon_version uptime_ms n_clients n_waiting n_pool_rows n_grants n_extents_granted n_granted_total"
           " n_refused_total n_exact n_cut n_grown n_built zeroed_bytes_total granted_bytes_total scrubbed_bytes_total"
@@ -24,6 +26,7 @@ STATUS = ("<32s18Q", "daemon_version uptime_ms n_clients n_waiting n_pool_rows n
 POOL = ("<32siI17Q", "name node n_extents_ready page_size_bytes extent_bytes target_bytes ready_bytes granted_bytes returned_bytes"
         " filling_bytes shortfall_bytes pinned_bytes kernel_free_bytes largest_ready_bytes n_exact n_cut n_grown n_built"
         " zeroed_bytes_total reserved")  # fmt: skip
+LIMIT = ("<IHHQQ", "uid kind reserved used limit")
 GRANT = ("<QIIIhBBQQQQ32sQ", "grant_id extent uid pid node page_shift state bytes age_ms dev ino pool reserved")
 
 
@@ -270,3 +273,19 @@ class Client(contextlib.AbstractContextManager):
                 last = (row["grant_id"], row["extent"])
             rows += [dict(row, state=STATES[row["state"]]) for row in page]
         return rows
+
+    def limits(self):
+        """{(uid, kind): (used, limit)}; a uid of None is all users together, a limit of None is none."""
+        found, last, more = {}, (0, 0), 1
+        while more:
+            body = self.wait(self.send_message(C_LIMITS, "IHH", *last, 0), D_LIMITS)
+            n, more = struct.unpack_from("<II", body)
+            page = list(_rows(*LIMIT, body[8:]))
+            _check(n == len(page) and more in (0, 1) and n >= more, f"D_LIMITS {body[:8]}")
+            for row in page:
+                _check((row["uid"], row["kind"]) > last, f"{row} behind {last}")
+                last = (row["uid"], row["kind"])
+                uid = None if row["uid"] == ALL_USERS else row["uid"]
+                if row["kind"] in LIMITS:
+                    found[uid, LIMITS[row["kind"]]] = row["used"], None if row["limit"] == NO_LIMIT else row["limit"]
+        return found

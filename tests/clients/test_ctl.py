@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import stat
@@ -281,6 +282,18 @@ def test_status_as_a_table_shows_each_pool_with_sizes_in_one_form(start_daemon):
     rows = {line.split()[0]: line for line in text.splitlines() if line.split()[0] in names}
     assert rows.keys() == names
     assert any(" auto " in row and " 2 MiB " in row for row in rows.values())
+
+
+def test_status_shows_limits_and_their_use(start_daemon, start_hold):
+    daemon = start_daemon(pools=["2M:2M:16M"], config="[Quota default]\nMaxBytes=8M\n")
+    daemon.wait_full()
+    start_hold(daemon, "bytes=6M,several", n_extents=3)
+    text = re.sub(" +", " ", daemon.control("status").stdout)
+    assert f"{os.geteuid()} bytes 6 MiB 8 MiB\n" in text
+    assert re.search(r"^ ?all bytes 6 MiB none$", text, re.MULTILINE)
+    limits = json.loads(daemon.control("status", "--json").stdout)["limits"]
+    assert {"uid": os.geteuid(), "kind": "grants", "used": 1, "limit": 1024} in limits
+    assert {"uid": None, "kind": "grants", "used": 1, "limit": None} in limits
 
 
 # grants

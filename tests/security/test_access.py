@@ -107,3 +107,29 @@ def test_the_daemon_does_not_run_where_users_look_alike(build, tmp_path):
     result = subprocess.run(command, env=sanitizer_environment(1), capture_output=True, text=True, timeout=30, check=False)
     assert result.returncode == 1
     assert "user namespace" in result.stderr
+
+
+def test_each_limit_is_shown_with_its_use_to_whom_it_concerns(start_daemon, start_child, victim):
+    daemon = start(start_daemon, "MaxConnections=50\n", f"[Quota default]\nMaxBytes=8M\n[Quota user:{VICTIM}]\nMaxGrants=7\n")
+    victim.call(holder.acquire, daemon.socket_path, 4 * MIB, several=True)
+    own = victim.call(limits, daemon.socket_path)
+    assert {uid for uid, _ in own} == {VICTIM}
+    assert own[VICTIM, "bytes"] == (4 * MIB, 8 * MIB)
+    assert own[VICTIM, "grants"] == (1, 7)
+    assert own[VICTIM, "connections"] == (1, 64)
+    assert own[VICTIM, "waiting"] == (0, 64)
+    assert own[VICTIM, "fds_in_flight"][1] == 1024
+    assert own[VICTIM, "requests"] in [(0, 20000), (1, 20000)]
+    others = [start_child(uid=3100 + i) for i in range(4)]
+    for other in others:
+        other.call(holder.connect, daemon.socket_path)
+    seen = start_child().call(limits, daemon.socket_path)
+    assert {uid for uid, _ in seen} == {0, VICTIM, None, *range(3100, 3104)}
+    assert seen[VICTIM, "bytes"] == own[VICTIM, "bytes"]
+    assert seen[None, "bytes"] == (4 * MIB, None)
+    assert seen[None, "connections"] == (6, 50)
+    assert len(seen) == 7 * 6
+
+
+def limits(me, path):
+    return holder.client(me, path).limits()

@@ -367,8 +367,9 @@ static void the_fall_back_is_the_kernels_huge_pages(void **state) {
 
 #define N_POOLS (WIRE_MAX_POOL_ROWS + 2)
 #define N_GRANTS (WIRE_MAX_GRANT_ROWS + 1)
+#define N_LIMITS (WIRE_MAX_LIMIT_ROWS + 1)
 
-enum misbehaviour { NONE, POOLS_SKIPPED, GRANTS_REPEATED, GRANTS_BACKWARDS };
+enum misbehaviour { NONE, POOLS_SKIPPED, GRANTS_REPEATED, GRANTS_BACKWARDS, LIMITS_REPEATED };
 
 static void answer_pools(int fd, const struct wire_message *m, enum misbehaviour misbehaviour) {
         struct wire_message answer = {.op = WIRE_D_POOLS, .request_id = m->request_id};
@@ -397,6 +398,19 @@ static void answer_grants(int fd, const struct wire_message *m, enum misbehaviou
         fake_send(fd, &answer, NULL, 0);
 }
 
+static void answer_limits(int fd, const struct wire_message *m, enum misbehaviour misbehaviour) {
+        struct wire_message answer = {.op = WIRE_D_LIMITS, .request_id = m->request_id};
+        uint32_t next = m->c_limits.after_kind + 1;
+
+        if (next > 1 && misbehaviour == LIMITS_REPEATED)
+                next--;
+        for (; next <= N_LIMITS && answer.d_limits.n_rows < WIRE_MAX_LIMIT_ROWS; next++)
+                answer.d_limits.rows[answer.d_limits.n_rows++] =
+                        (struct wire_limit_row){.uid = 1000, .kind = (uint16_t) next, .used = next, .limit = UINT64_MAX};
+        answer.d_limits.more = next <= N_LIMITS;
+        fake_send(fd, &answer, NULL, 0);
+}
+
 static void script_status(struct fake_daemon *fake, int fd) {
         enum misbehaviour misbehaviour = fake->data ? *(enum misbehaviour *) fake->data : NONE;
         struct wire_message m;
@@ -412,6 +426,8 @@ static void script_status(struct fake_daemon *fake, int fd) {
                         fake_send(fd, &answer, NULL, 0);
                 } else if (m.op == WIRE_C_POOLS)
                         answer_pools(fd, &m, misbehaviour);
+                else if (m.op == WIRE_C_LIMITS)
+                        answer_limits(fd, &m, misbehaviour);
                 else
                         answer_grants(fd, &m, misbehaviour);
 }
@@ -420,6 +436,7 @@ static void figures_of_many_rows_come_in_one_snapshot(void **state) {
         struct hugezero_daemon_info daemon = {.struct_bytes = sizeof(daemon)};
         struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
         struct hugezero_grant_info grant = {.struct_bytes = sizeof(grant)};
+        struct hugezero_limit_info limit = {.struct_bytes = sizeof(limit)};
         struct hugezero_status *status;
         struct hugezero_conn *conn;
         struct fake_daemon fake;
@@ -448,6 +465,15 @@ static void figures_of_many_rows_come_in_one_snapshot(void **state) {
                 assert_int_equal(grant.page_size_bytes, 2 * MIB);
                 assert_int_equal(grant.state, HUGEZERO_EXTENT_PINNED);
         }
+        assert_int_equal(hugezero_status_get_n_limits(status), N_LIMITS);
+        for (uint32_t i = 0; i < N_LIMITS; i++) {
+                assert_int_equal(hugezero_status_get_limit(status, i, &limit), 0);
+                assert_int_equal(limit.uid, 1000);
+                assert_int_equal(limit.kind, i + 1);
+                assert_int_equal(limit.used, i + 1);
+                assert_true(limit.limit == HUGEZERO_NO_LIMIT);
+        }
+        assert_int_equal(hugezero_status_get_limit(status, N_LIMITS, &limit), -EINVAL);
         assert_int_equal(hugezero_status_get_pool(status, N_POOLS, &pool), -EINVAL);
         assert_int_equal(hugezero_status_get_grant(status, N_GRANTS, &grant), -EINVAL);
         pool.struct_bytes = 16;
@@ -457,7 +483,7 @@ static void figures_of_many_rows_come_in_one_snapshot(void **state) {
 }
 
 static void rows_in_a_wrong_order_do_not_keep_us_asking_for_ever(void **state) {
-        for (enum misbehaviour misbehaviour = POOLS_SKIPPED; misbehaviour <= GRANTS_BACKWARDS; misbehaviour++) {
+        for (enum misbehaviour misbehaviour = POOLS_SKIPPED; misbehaviour <= LIMITS_REPEATED; misbehaviour++) {
                 struct hugezero_status *status;
                 struct hugezero_conn *conn;
                 struct fake_daemon fake;

@@ -43,11 +43,11 @@ static void a_version_that_is_not_ours_is_refused_by_name(void **state) {
 static void nothing_goes_before_hello(void **state) {
         struct fixture *f = *state;
 
-        for (uint16_t op = WIRE_C_HELLO + 1; op <= WIRE_C_GRANTS + 1; op++) {
+        for (uint16_t op = WIRE_C_HELLO + 1; op <= WIRE_C_LIMITS + 1; op++) {
                 int fd = client_connect(f);
                 if (op == WIRE_C_ACQUIRE)
                         client_acquire(fd, 7, 1, WIRE_MISS_FAIL);
-                else if (op == WIRE_C_GRANTS + 1)
+                else if (op == WIRE_C_LIMITS + 1)
                         assert_int_equal(send(fd, "\x30\x00\x00\x00\x07\x00\x00\x00", 8, 0), 8);
                 else
                         client_send(fd, &(struct wire_message){.op = op, .request_id = 7});

@@ -75,6 +75,16 @@ static const struct vector vectors[] = {
           .c_resize = {.target_bytes = 0x0807060504030201, .node = 0x14131211, .pool = "vm"}},
          "0a00 0000 08000000  0102030405060708 11121314 00000000"
          "766d000000000000 0000000000000000 0000000000000000 0000000000000000"},
+        {"C_LIMITS",
+         WIRE_TO_DAEMON,
+         {.op = WIRE_C_LIMITS, .request_id = 9, .c_limits = {.after_uid = 0x04030201, .after_kind = 0x1211}},
+         "0b00 0000 09000000  01020304 1112 0000"},
+        {"D_LIMITS",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_LIMITS,
+          .request_id = 10,
+          .d_limits = {.n_rows = 1, .more = 1, .rows = {{.uid = 0x04030201, .kind = 0x1211, .used = 0x0807060504030201, .limit = 0x1817161514131211}}}},
+         "4900 0000 0a000000  01000000 01000000  01020304 1112 0000 0102030405060708 1112131415161718"},
         {"D_HELLO",
          WIRE_TO_CLIENT,
          {.op = WIRE_D_HELLO,
@@ -251,6 +261,7 @@ static void each_message_has_the_length_that_the_header_says(void **state) {
                 {"C_RELOAD", 8},          {"C_RESIZE", 56},
                 {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14}, {"D_DONE", 8},
                 {"D_STATUS", 184},        {"D_POOLS", 24 + 176},  {"D_GRANTS", 16 + 96},
+                {"C_LIMITS", 16},         {"D_LIMITS", 16 + 24},
         };
 
         assert_int_equal(ELEMENTSOF(lengths), ELEMENTSOF(vectors));
@@ -316,7 +327,7 @@ static void reserved_bytes_are_zero(void **state) {
                 {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
                 {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
                 {"D_REFUSED", 14, 2},     {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 168, 8},
-                {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},
+                {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},      {"C_LIMITS", 14, 2},      {"D_LIMITS", 16 + 6, 2},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
         struct wire_message message;
