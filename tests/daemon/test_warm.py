@@ -28,6 +28,8 @@ def manage(build):
         managers.append(manager)
         manager.start()
         manager.wait_full()
+        if "WarmExtents" not in config:  # the manager is told by a thread of its own: what it does not have yet cannot survive
+            wait_until(lambda: len(manager.stored_extents()) == manager.pool()["n_extents_ready"], "all extents are stored")
         return manager
 
     yield make
