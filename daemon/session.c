@@ -21,7 +21,7 @@
 #include "cleanup.h"
 #include "config-build.h"
 #include "fdpass.h"
-#include "limits.h"
+#include "limit-rows.h"
 #include "quota.h"
 #include "reload.h"
 #include "session.h"

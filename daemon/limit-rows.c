@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "limits.h"
+#include "limit-rows.h"
 #include "quota.h"
 
 /* By the kind on the wire. */
