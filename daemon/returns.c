@@ -342,7 +342,8 @@ void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first,
 static void note_open_grant(struct broker *broker, struct extent *extent) {
         if (extent->n_opens == 0)
                 warm_note(broker->warm, extent, LEDGER_GRANTED);
-        if (++extent->n_opens < MAX_OPENS || extent->close_event || reclaim_quiet(broker->reclaim, extent->file.fd) < 0)
+        /* Once: each of his closes is a close event too, so that one alone says nothing about being quiet already. */
+        if (++extent->n_opens != MAX_OPENS || reclaim_quiet(broker->reclaim, extent->file.fd) < 0)
                 return;
         extent->close_event = true; /* no event will tell any more: ask by timer */
         ask(broker, extent);
