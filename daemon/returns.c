@@ -339,6 +339,11 @@ void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first,
         }
 }
 
+/* Nothing is heard of it any more: it has to be asked about by timer. */
+static bool is_quiet(const struct extent *extent) {
+        return extent->n_opens >= MAX_OPENS;
+}
+
 static void note_open_grant(struct broker *broker, struct extent *extent) {
         if (extent->n_opens == 0)
                 warm_note(broker->warm, extent, LEDGER_GRANTED);
@@ -375,7 +380,7 @@ static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
                 next = TAILQ_NEXT(extent, link);
                 if (doubt) {
                         extent->doubt = true;
-                        extent->close_event = false;
+                        extent->close_event = is_quiet(extent);
                         warm_note(broker->warm, extent, LEDGER_GRANTED);
                 }
                 charge_growth(broker, extent);
