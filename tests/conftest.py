@@ -27,27 +27,33 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def build(request):
-    """The build folder. Where other users cannot come (a clone in /root), a copy of its programs where they can."""
+    """The build folder."""
     path = ROOT / request.config.getoption("--build")
     if not (path / "daemon" / "hugezerod").exists():
         pytest.exit(f"{path}/daemon/hugezerod is not built; build it, or name another folder with --build", returncode=4)
-    if all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents)):
-        yield path
+    return path
+
+
+@pytest.fixture(scope="session")
+def programs(build):
+    """The build folder, or where other users cannot come (a clone in /root) a copy of its programs where they can."""
+    if all(folder.stat().st_mode & stat.S_IXOTH for folder in (build, *build.parents)):
+        yield build
         return
     folder = tempfile.mkdtemp(prefix="hugezero-test-")
     os.chmod(folder, 0o711)
     ignore = shutil.ignore_patterns("*.p", "tests", "meson-private", "meson-logs")
-    yield pathlib.Path(shutil.copytree(path, f"{folder}/build", symlinks=True, ignore=ignore))
+    yield pathlib.Path(shutil.copytree(build, f"{folder}/build", symlinks=True, ignore=ignore))
     shutil.rmtree(folder)
 
 
 @pytest.fixture
-def start_daemon(build):
+def start_daemon(programs):
     """start_daemon(pools=[...], config=...) starts one; at the end of the test it is stopped, and checked, and cleaned up."""
     daemons = []
 
     def start(**kwargs):
-        daemons.append(Daemon(build, **kwargs))
+        daemons.append(Daemon(programs, **kwargs))
         return daemons[-1]
 
     yield start
