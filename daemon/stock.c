@@ -177,7 +177,7 @@ static int fill_slice(struct work *work, uint64_t offset_bytes, uint64_t bytes) 
                 return r;
         if (n_misplaced > 0 || n_missing > 0)
                 return -EXDEV;
-        /* The kernel zeroes by another mapping. Under a hypervisor with shadow page tables a client's first touches of a table
+        /* The kernel zeroes by another mapping. On a guest (probably one with shadow page tables) a client's first touches of a table
          * that nobody has used cost 100 us a page, and 0.4 us after this (measured). */
         if (stays_mapped(work))
                 extent_file_touch(work->file, offset_bytes, bytes);
