@@ -12,6 +12,7 @@
 #include <syslog.h>
 
 #include "cleanup.h"
+#include "clear.h"
 #include "config-build.h"
 #include "parse.h"
 #include "wire.h"
@@ -136,6 +137,49 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "a number of threads",
                 .default_text = "auto",
                 .help = "Threads on each node that have pages zeroed and give them back. auto chooses by the node's CPUs.",
+        },
+        [CONFIG_KEY_CLEAR_METHOD] = {
+                .name = "ClearMethod",
+                .type = CONFIG_TYPE_METHOD,
+                .offset = offsetof(struct config, clear_method),
+                .unit = "the name of a method that this machine has, or auto",
+                .default_text = "auto",
+                .help = "How memory that came back is cleared. auto measures all methods once on each node, when the first memory is "
+                        "there, and takes the fastest one that does not ruin the caches of its neighbours for little.",
+        },
+        [CONFIG_KEY_BATCH] = {
+                .name = "Batch",
+                .type = CONFIG_TYPE_SIZE,
+                .offset = offsetof(struct config, batch_bytes),
+                .min = UINT64_C(2) << 20, /* chosen: below that methods lose more than waiting clients gain */
+                .max = UINT64_C(1) << 30, /* chosen: 0.1 s at 10 GB/s */
+                .unit = "a size",
+                .default_text = "32M", /* the kernel's PROCESS_PAGES_NON_PREEMPT_BATCH */
+                .help = "How much a thread clears or has populated before it looks whether something more urgent has come. Pages that "
+                        "are larger are populated one at a time.",
+        },
+        [CONFIG_KEY_BACKGROUND_RATE] = {
+                .name = "BackgroundRate",
+                .type = CONFIG_TYPE_SIZE,
+                .offset = offsetof(struct config, background_bytes_per_s),
+                .min = UINT64_C(1) << 20, /* chosen: a pool that never becomes full helps nobody */
+                .max = UINT64_C(1) << 50, /* bytes per second; chosen: beyond any memory */
+                .word = "infinity",
+                .word_value = UINT64_MAX,
+                .unit = "a size per second",
+                .default_text = "2G", /* measured: a cache-bound neighbour is slowed down by 1 % (by several times without a pace) */
+                .help = "How much memory is zeroed on each node in the background. It does not bind while a client waits for the "
+                        "memory, below Low=, and until a node was full for the first time.",
+        },
+        [CONFIG_KEY_AUDIT_RATE] = {
+                .name = "AuditRate",
+                .type = CONFIG_TYPE_SIZE,
+                .offset = offsetof(struct config, audit_bytes_per_s),
+                .max = UINT64_C(1) << 30, /* chosen: a tenth of a CPU */
+                .unit = "a size per second",
+                .default_text = "16M", /* chosen: 0.2 % of a CPU at 8 GB/s, and all of 1 TiB once in 18 hours */
+                .help = "How much ready memory is read again on each node, to see that it is still zero. What is not goes back to the "
+                        "kernel, with an error in the log. 0 turns that off.",
         },
         [CONFIG_KEY_WARM_EXTENTS] = {
                 .name = "WarmExtents",
@@ -388,6 +432,35 @@ static int parse_word(const struct config_word *words, const char *text, int *re
         return -EINVAL;
 }
 
+static int method_fail(char reason[CONFIG_REASON_BYTES], const char *why) {
+        const struct clear_method *method;
+        int n = snprintf(reason, CONFIG_REASON_BYTES, "%s; give auto or one of those that this machine has: ", why);
+        const char *separator = "";
+
+        for (size_t i = 0; (method = clear_method_at(i)) && n < CONFIG_REASON_BYTES; i++)
+                if (!method->why_not()) {
+                        n += snprintf(reason + n, CONFIG_REASON_BYTES - (size_t) n, "%s%s", separator, method->name);
+                        separator = ", ";
+                }
+        return -EINVAL;
+}
+
+static int parse_method(const char *text, const struct clear_method **ret_method, char reason[CONFIG_REASON_BYTES]) {
+        const struct clear_method *method = NULL;
+        const char *why;
+
+        if (strcmp(text, "auto") != 0) {
+                method = clear_method_named(text);
+                if (!method)
+                        return method_fail(reason, "no such method");
+                why = method->why_not();
+                if (why)
+                        return method_fail(reason, why);
+        }
+        *ret_method = method;
+        return 0;
+}
+
 /* COUNT, SIZE and DURATION. */
 static int parse_number(const struct config_key *key, const char *text, uint64_t *ret_value) {
         uint64_t value;
@@ -525,6 +598,8 @@ int config_key_parse(const struct config_key *key, const char *text, void *base,
         case CONFIG_TYPE_USERS:
         case CONFIG_TYPE_GROUPS:
                 return parse_ids(key, text, field, ret_reason);
+        case CONFIG_TYPE_METHOD:
+                return parse_method(text, field, ret_reason);
         case CONFIG_TYPE_PATH:
                 r = parse_path(text, field);
                 break;

@@ -19,6 +19,10 @@ enum config_key_id {
         CONFIG_KEY_MAX_WAITING,
         CONFIG_KEY_MAX_FDS_IN_FLIGHT,
         CONFIG_KEY_WORKERS_PER_NODE,
+        CONFIG_KEY_CLEAR_METHOD,
+        CONFIG_KEY_BATCH,
+        CONFIG_KEY_BACKGROUND_RATE,
+        CONFIG_KEY_AUDIT_RATE,
         CONFIG_KEY_WARM_EXTENTS,
         CONFIG_KEY_RELEASE_GRACE,
         CONFIG_KEY_AFFINITY_TIMEOUT,
@@ -51,6 +55,7 @@ enum config_type {
         CONFIG_TYPE_DURATION, /* uint64_t, ms */
         CONFIG_TYPE_BOOL,     /* bool */
         CONFIG_TYPE_WORD,     /* int, or an enum: the position or value of the word */
+        CONFIG_TYPE_METHOD,   /* const struct clear_method *: NULL for auto */
         CONFIG_TYPE_POOL,     /* config-pool.c knows: depends on the machine and on other keys */
 };
 
@@ -86,7 +91,7 @@ const char *config_key_form(const struct config_key *key, char buffer[CONFIG_FOR
  * Parses @text into the struct at @base. Not for CONFIG_TYPE_POOL. Returns 0, or -EINVAL with @ret_reason: what is wrong and
  * what to write instead.
  */
-#define CONFIG_REASON_BYTES 192
+#define CONFIG_REASON_BYTES 256
 int config_key_parse(const struct config_key *key, const char *text, void *base, char ret_reason[CONFIG_REASON_BYTES]);
 
 /* @name: of a user (of a group where @group), or a number. 0, or the errno of the look-up, which may be 0 too: -ENOENT then. */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+struct clear_method;
 struct topology;
 
 #define CONFIG_MAX_POOLS 16            /* chosen */
@@ -75,6 +76,10 @@ struct config {
         uint32_t max_waiting;      /* MaxWaiting=, requests, all uids */
         uint32_t max_fds_in_flight;/* MaxFdsInFlight= */
         uint32_t workers_per_node; /* WorkersPerNode=, 0: auto */
+        const struct clear_method *clear_method; /* ClearMethod=, NULL: auto; one that this machine can run */
+        uint64_t batch_bytes;      /* Batch= 32M: cleared or populated between two looks */
+        uint64_t background_bytes_per_s; /* BackgroundRate= 2G, of each node; UINT64_MAX: no limit */
+        uint64_t audit_bytes_per_s; /* AuditRate= 16M, of each node; 0: no audit */
         uint32_t warm_extents;     /* WarmExtents= 2000, in the fd store of the service manager; 0: none */
         uint64_t release_grace_ms; /* ReleaseGrace= 1s */
         uint64_t affinity_timeout_ms; /* AffinityTimeout= 10min */

@@ -8,6 +8,7 @@
 #include <syslog.h>
 
 #include "cleanup.h"
+#include "clear.h"
 #include "config-build.h"
 #include "config-table.h"
 #include "config.h"
@@ -93,6 +94,10 @@ static void check_defaults(void) {
         assert_int_equal(config.max_waiting, 1024);
         assert_int_equal(config.max_fds_in_flight, 4096);
         assert_int_equal(config.workers_per_node, 0);
+        assert_null(config.clear_method);
+        assert_true(config.batch_bytes == 32 * MIB);
+        assert_true(config.background_bytes_per_s == 2 * GIB);
+        assert_true(config.audit_bytes_per_s == 16 * MIB);
         assert_int_equal(config.release_grace_ms, 1000);
         assert_int_equal(config.affinity_timeout_ms, 600000);
         assert_int_equal(config.unmap_after_ms, 10000);
@@ -165,7 +170,7 @@ static void reserved_pages_are_not_half_taken(void **state) {
 
 static void every_daemon_key_is_read(void **state) {
         load("[Daemon]\nSocket=/run/x.sock\nSocketGroup=root\nSocketMode=0666\nMaxConnections=1\nMaxWaiting=65536\n"
-             "MaxFdsInFlight=253\nWorkersPerNode=3\nReleaseGrace=50ms\nAffinityTimeout=1min 30s\nUnmapAfter=infinity\n"
+             "MaxFdsInFlight=253\nWorkersPerNode=3\nClearMethod=memset\nBatch=4M\nBackgroundRate=1M\nAuditRate=0\nReleaseGrace=50ms\nAffinityTimeout=1min 30s\nUnmapAfter=infinity\n"
              "SweepInterval=2\nRecycle=never\nSharePageTables=off\nLogLevel=debug\n");
         assert_string_equal(config.socket_path, "/run/x.sock");
         assert_string_equal(config.socket_group, "root");
@@ -175,6 +180,10 @@ static void every_daemon_key_is_read(void **state) {
         assert_int_equal(config.max_waiting, 65536);
         assert_int_equal(config.max_fds_in_flight, 253);
         assert_int_equal(config.workers_per_node, 3);
+        assert_ptr_equal(config.clear_method, clear_method_named("memset"));
+        assert_true(config.batch_bytes == 4 * MIB);
+        assert_true(config.background_bytes_per_s == MIB);
+        assert_true(config.audit_bytes_per_s == 0);
         assert_int_equal(config.release_grace_ms, 50);
         assert_int_equal(config.affinity_timeout_ms, 90000);
         assert_true(config.unmap_after_ms == UINT64_MAX);
@@ -190,6 +199,10 @@ static void every_daemon_key_is_read(void **state) {
         assert_int_equal(config.socket_mode, 0600);
         assert_int_equal(config.recycle, CONFIG_RECYCLE_SAME_USER);
         assert_int_equal(config.log_level, LOG_ERR);
+        load("[Daemon]\nClearMethod=auto\nBackgroundRate=infinity\nAuditRate=1G\n");
+        assert_null(config.clear_method);
+        assert_true(config.background_bytes_per_s == UINT64_MAX);
+        assert_true(config.audit_bytes_per_s == GIB);
         load("[Daemon]\nRecycle=trusted\nLogLevel=notice\n");
         assert_int_equal(config.recycle, CONFIG_RECYCLE_TRUSTED);
         assert_int_equal(config.log_level, LOG_NOTICE);
@@ -220,6 +233,11 @@ static void a_wrong_daemon_value_is_named(void **state) {
                      "MaxFdsInFlight=: value \"252\": out of range; give a number of file descriptors, 253 to 1048576");
         daemon_fails("WorkersPerNode=65",
                      "WorkersPerNode=: value \"65\": out of range; give a number of threads, 1 to 64, or auto");
+        daemon_fails("Batch=1M", "Batch=: value \"1M\": out of range; give a size, 2 MiB to 1 GiB");
+        daemon_fails("BackgroundRate=0",
+                     "BackgroundRate=: value \"0\": out of range; give a size per second, 1 MiB to 1 PiB, or infinity");
+        daemon_fails("AuditRate=infinity",
+                     "AuditRate=: value \"infinity\": not understood; give a size per second, 0 B to 1 GiB");
         daemon_fails("ReleaseGrace=49ms", "ReleaseGrace=: value \"49ms\": out of range; give a time, 50ms to 1h");
         daemon_fails("ReleaseGrace=61min", "ReleaseGrace=: value \"61min\": out of range; give a time, 50ms to 1h");
         daemon_fails("AffinityTimeout=5m", "AffinityTimeout=: value \"5m\": not understood; give a time, 0s to infinity");
@@ -228,6 +246,28 @@ static void a_wrong_daemon_value_is_named(void **state) {
                      "Recycle=: value \"always\": not understood; give one of same-service, same-user, trusted, never");
         daemon_fails("SharePageTables=maybe", "SharePageTables=: value \"maybe\": not understood; give yes or no");
         daemon_fails("LogLevel=7", "LogLevel=: value \"7\": not understood; give one of error, warning, notice, info, debug");
+}
+
+static void a_wrong_method_is_refused_with_a_list_of_the_right_ones(void **state) {
+        char names[256] = "", message[CONFIG_TEXT_BYTES], key[64];
+        const char *const form = "ClearMethod=: value \"%s\": %s; give auto or one of those that this machine has: %s";
+        const struct clear_method *method;
+
+        for (size_t i = 0; (method = clear_method_at(i)); i++)
+                if (!method->why_not()) {
+                        (void) strcat(strcat(names, *names ? ", " : ""), method->name);
+                        (void) snprintf(message, sizeof(message), "[Daemon]\nClearMethod=%s\n", method->name);
+                        load(message);
+                        assert_ptr_equal(config.clear_method, method);
+                }
+        (void) snprintf(message, sizeof(message), form, "magic", "no such method", names);
+        daemon_fails("ClearMethod=magic", message);
+        for (size_t i = 0; (method = clear_method_at(i)); i++)
+                if (method->why_not()) {
+                        (void) snprintf(key, sizeof(key), "ClearMethod=%s", method->name);
+                        (void) snprintf(message, sizeof(message), form, method->name, method->why_not(), names);
+                        daemon_fails(key, message);
+                }
 }
 
 static void a_socket_path_must_fit_its_address(void **state) {
@@ -765,6 +805,7 @@ int main(void) {
                 test_without_fd_leak(reserved_pages_are_not_half_taken),
                 test_without_fd_leak(every_daemon_key_is_read),
                 test_without_fd_leak(a_wrong_daemon_value_is_named),
+                test_without_fd_leak(a_wrong_method_is_refused_with_a_list_of_the_right_ones),
                 test_without_fd_leak(a_socket_path_must_fit_its_address),
                 test_without_fd_leak(unknown_names_are_refused),
                 test_without_fd_leak(keys_need_a_section_and_a_value),
