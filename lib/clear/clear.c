@@ -98,6 +98,13 @@ static struct clear_range *clear_slices_range(struct clear_slices *slices) {
         return NULL;
 }
 
+size_t clear_slices_next_bytes(const struct clear_slices *slices) {
+        for (size_t i = 0; i < _RANGE_MAX; i++)
+                if (slices->ranges[i].n_base_pages > 0)
+                        return min_pages(slices->ranges[i].n_base_pages, slices->slice_base_pages) * clear_base_page_bytes();
+        return 0;
+}
+
 int clear_next_slice(struct clear_slices *slices) {
         struct clear_range *range = clear_slices_range(slices);
         const struct clear_method *method = slices->method;

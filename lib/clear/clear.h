@@ -92,6 +92,8 @@ struct clear_slices {
  */
 void clear_slices_init(struct clear_slices *slices, const struct clear_method *method, void *addr, size_t n_base_pages,
                        size_t touch_page, size_t batch_base_pages);
+/* Bytes of the next slice; 0: all is zero. */
+size_t clear_slices_next_bytes(const struct clear_slices *slices);
 /* Clears the next slice. 1: there is more; 0: all is zero; negative: as clear_pages(), do not go on. */
 int clear_next_slice(struct clear_slices *slices);
 /*

@@ -319,13 +319,17 @@ static void an_extent_that_somebody_begins_to_wait_for_becomes_one_unit(void **s
 
         n_calls = 0;
         clear_slices_init(&slices, &slow_recorder, arena.memory, 13, 0, 2);
+        assert_int_equal(clear_slices_next_bytes(&slices), 2 * page_bytes);
         assert_int_equal(clear_next_slice(&slices), 1);
         assert_int_equal(n_calls, 2); /* page by page */
         clear_slices_change(&slices, &recorder, 1000);
+        assert_int_equal(clear_slices_next_bytes(&slices), 8 * page_bytes);
         assert_int_equal(clear_next_slice(&slices), 1);
+        assert_int_equal(clear_slices_next_bytes(&slices), 3 * page_bytes);
         assert_call(2, arena.memory + 5 * page_bytes, 8 * page_bytes);
         assert_int_equal(clear_next_slice(&slices), 0); /* the neighbourhood, not by this method */
         assert_int_equal(n_calls, 3);
+        assert_int_equal(clear_slices_next_bytes(&slices), 0);
         arena_check(&arena, "changed on the way", 0, 13);
         arena_free(&arena);
 }
