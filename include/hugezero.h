@@ -728,6 +728,12 @@ struct hugezero_pool_info {
         uint64_t n_grown_total;
         uint64_t n_built_total;
         uint64_t zeroed_bytes_total;
+        char clear_method[16];        /* how memory that came back is cleared on the node; empty: not measured yet */
+        uint32_t n_workers;           /* threads of the daemon on the node */
+        uint32_t n_fill_threads;      /* of them are worth filling with; 0 = not measured yet */
+        uint64_t paced_wait_ms;       /* since start: requests waited for work that the daemon's pace had held back */
+        uint64_t audited_bytes_total; /* since start: ready memory that was read again */
+        uint64_t n_audit_errors_total; /* since start: extents that were not zero then, and were dropped */
 };
 
 /* States of a granted extent. */

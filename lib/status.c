@@ -87,8 +87,14 @@ static void fill_pool(struct hugezero_pool_info *to, const struct wire_pool_row 
                 .n_grown_total = from->n_grown,
                 .n_built_total = from->n_built,
                 .zeroed_bytes_total = from->zeroed_bytes_total,
+                .n_workers = from->n_workers,
+                .n_fill_threads = from->n_fill_threads,
+                .paced_wait_ms = from->paced_wait_ms,
+                .audited_bytes_total = from->audited_bytes_total,
+                .n_audit_errors_total = from->n_audit_errors,
         };
         memcpy(to->name, from->name, sizeof(to->name));
+        memcpy(to->clear_method, from->clear_method, sizeof(to->clear_method));
 }
 
 static int take_pools(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {

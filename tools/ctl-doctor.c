@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* hugezeroctl doctor: what on this host stands in the way, and what to do. Works without a daemon. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,41 @@ static const char help[] = "Usage: hugezeroctl doctor [OPTIONS]\n"
 
 static const char *const level_names[] = {"ok", "note", "problem"};
 
+/* All pools of a node share its threads: the first one speaks for them. */
+static bool is_first_of_node(const struct hugezero_status *status, uint32_t idx, int32_t node) {
+        struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+        for (uint32_t before = 0; before < idx; before++)
+                if (hugezero_status_get_pool(status, before, &pool) >= 0 && pool.node == node)
+                        return false;
+        return true;
+}
+
+/* What the daemon has found out about its nodes. */
+static void check_clearing(struct doctor *doctor, struct hugezero_conn *conn) {
+        _cleanup_status_ struct hugezero_status *status = NULL;
+
+        if (hugezero_status_read(conn, &status) < 0)
+                return;
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                if (hugezero_status_get_pool(status, idx, &pool) < 0)
+                        continue;
+                if (pool.n_audit_errors_total > 0) {
+                        doctor_add(doctor, DOCTOR_PROBLEM, "audit",
+                                   "pool %s on node %" PRId32 ": %" PRIu64 " ready extents were not zero when they were read "
+                                   "again",
+                                   pool.name, pool.node, pool.n_audit_errors_total);
+                        doctor_advise(doctor, "the daemon's log says where: journalctl -u hugezerod -p err; test the memory, "
+                                              "and look for who writes into memory of others");
+                }
+                if (is_first_of_node(status, idx, pool.node))
+                        doctor_add(doctor, DOCTOR_OK, "clearing", "node %" PRId32 ": by %s; fills by %s%" PRIu32 " threads",
+                                   pool.node, *pool.clear_method ? pool.clear_method : "memset until methods were measured",
+                                   pool.n_fill_threads ? "" : "up to ",
+                                   pool.n_fill_threads ? pool.n_fill_threads : pool.n_workers);
+        }
+}
+
 /* Also finds out which process the limits of interest belong to. */
 static void check_socket(struct doctor *doctor, const struct ctl *ctl) {
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
@@ -34,6 +70,7 @@ static void check_socket(struct doctor *doctor, const struct ctl *ctl) {
                 if (ctl_peer(conn, &pid, &uid) >= 0 && pid > 1) /* 1: systemd has made the socket for the daemon */
                         doctor->daemon_pid = pid;
                 doctor_add(doctor, DOCTOR_OK, "socket", "%s: the daemon answers", ctl->socket_path);
+                check_clearing(doctor, conn);
                 if (stat(ctl->socket_path, &st) == 0 && (st.st_mode & S_IWOTH)) {
                         doctor_add(doctor, DOCTOR_NOTE, "socket", "%s: every user of this host may connect", ctl->socket_path);
                         doctor_advise(doctor, "SocketGroup= and SocketMode=0660 in hugezerod.conf keep others out; quotas "

@@ -49,8 +49,16 @@ static json_t *pool_to_json(const struct hugezero_pool_info *pool) {
                           (json_int_t) pool->n_extents_ready, "exact", (json_int_t) pool->n_exact_total, "cut",
                           (json_int_t) pool->n_cut_total, "grown", (json_int_t) pool->n_grown_total, "built",
                           (json_int_t) pool->n_built_total, "zeroed_bytes", (json_int_t) pool->zeroed_bytes_total);
-        if (json && more)
+        _cleanup_json_ json_t *node = json_pack("{s:s?, s:I, s:I, s:I, s:I, s:I}", "clear_method",
+                                                *pool->clear_method ? pool->clear_method : NULL, "workers",
+                                                (json_int_t) pool->n_workers, "fill_threads", (json_int_t) pool->n_fill_threads,
+                                                "paced_wait_ms", (json_int_t) pool->paced_wait_ms, "audited_bytes",
+                                                (json_int_t) pool->audited_bytes_total, "audit_errors",
+                                                (json_int_t) pool->n_audit_errors_total);
+        if (json && more && node) {
                 (void) json_object_update(json, more);
+                (void) json_object_update(json, node);
+        }
         return json;
 }
 
@@ -178,6 +186,31 @@ static int print_limits(const struct hugezero_status *status) {
         return ctl_table_print(table);
 }
 
+/* Once for each node, whose pools share its threads. */
+static void print_nodes(const struct hugezero_pool_info *pools, size_t n_pools) {
+        for (size_t idx = 0; idx < n_pools; idx++) {
+                uint64_t paced_wait_ms = 0, audited_bytes = 0, n_audit_errors = 0;
+                char audited[FORMAT_SIZE_BYTES];
+                bool is_first = true;
+                for (size_t other = 0; other < n_pools; other++) {
+                        if (pools[other].node != pools[idx].node)
+                                continue;
+                        is_first = is_first && other >= idx;
+                        paced_wait_ms += pools[other].paced_wait_ms;
+                        audited_bytes += pools[other].audited_bytes_total;
+                        n_audit_errors += pools[other].n_audit_errors_total;
+                }
+                if (!is_first)
+                        continue;
+                printf("node %" PRId32 ": clears by %s, fills by ", pools[idx].node,
+                       *pools[idx].clear_method ? pools[idx].clear_method : "memset until methods were measured");
+                if (pools[idx].n_fill_threads)
+                        printf("%" PRIu32 " of ", pools[idx].n_fill_threads);
+                printf("%" PRIu32 " threads; requests waited %" PRIu64 " ms for paced work; audited %s, errors %" PRIu64 "\n",
+                       pools[idx].n_workers, paced_wait_ms, format_size(audited_bytes, audited), n_audit_errors);
+        }
+}
+
 static int print_text(const struct hugezero_status *status, const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
         char uptime[CTL_AGE_BYTES], zeroed[FORMAT_SIZE_BYTES], granted[FORMAT_SIZE_BYTES], scrubbed[FORMAT_SIZE_BYTES];
         printf("hugezerod %s, up %s\n", daemon->version, ctl_format_age(daemon->uptime_ms, uptime));
@@ -188,6 +221,7 @@ static int print_text(const struct hugezero_status *status, const struct hugezer
                 exit_code = print_limits(status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
+        print_nodes(pools, n_pools);
         printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64
                ", grown %" PRIu64 ", built %" PRIu64 "\n",
                daemon->n_granted_total, daemon->n_refused_total, daemon->n_exact_total, daemon->n_cut_total,

@@ -333,6 +333,12 @@ static void code_pool_row(struct cursor *c, struct wire_pool_row *row) {
         INTEGER(c, row->n_grown);
         INTEGER(c, row->n_built);
         INTEGER(c, row->zeroed_bytes_total);
+        NAME(c, row->clear_method);
+        INTEGER(c, row->n_workers);
+        INTEGER(c, row->n_fill_threads);
+        INTEGER(c, row->paced_wait_ms);
+        INTEGER(c, row->audited_bytes_total);
+        INTEGER(c, row->n_audit_errors);
         RESERVED(c, row->reserved);
         require(c, row->node >= 0);
 }

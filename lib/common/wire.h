@@ -18,6 +18,7 @@
 #define WIRE_MAX_ITEMS 16               /* chosen: a VM with a RAM backend per node on a large host */
 #define WIRE_MAX_TEXT_BYTES 200         /* chosen: one line of reason */
 #define WIRE_POOL_NAME_BYTES 32         /* including the terminating 0 */
+#define WIRE_METHOD_NAME_BYTES 16       /* including the terminating 0 */
 #define WIRE_ALL_EXTENTS UINT32_MAX
 
 enum wire_op {
@@ -174,16 +175,20 @@ struct wire_d_status { /* 8 + 32 + 8 * 18 = 184 bytes in all */
         uint64_t n_fds_in_flight, n_doubts, reserved;
 };
 
-struct wire_pool_row { /* 176 bytes each, from offset 24 */
+struct wire_pool_row { /* 224 bytes each, from offset 24 */
         char name[WIRE_POOL_NAME_BYTES];
         int32_t node;
         uint32_t n_extents_ready;
         uint64_t page_size_bytes, extent_bytes; /* extent_bytes 0: auto */
         uint64_t target_bytes, ready_bytes, granted_bytes, returned_bytes, filling_bytes, shortfall_bytes;
         uint64_t pinned_bytes, kernel_free_bytes, largest_ready_bytes;
-        uint64_t n_exact, n_cut, n_grown, n_built, zeroed_bytes_total, reserved; /* since start */
+        uint64_t n_exact, n_cut, n_grown, n_built, zeroed_bytes_total; /* since start */
+        char clear_method[WIRE_METHOD_NAME_BYTES];                     /* of the node; empty: not measured yet */
+        uint32_t n_workers, n_fill_threads; /* of the node; n_fill_threads 0: how many are worth it was not measured yet */
+        uint64_t paced_wait_ms, audited_bytes_total, n_audit_errors; /* since start */
+        uint64_t reserved;
 };
-#define WIRE_MAX_POOL_ROWS 23 /* (4096 - 24) / 176 */
+#define WIRE_MAX_POOL_ROWS 18 /* (4096 - 24) / 224 */
 
 struct wire_d_pools {
         uint32_t n_rows_total, first_row;

@@ -14,14 +14,14 @@ import hugezero_client as hz
 import pytest
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "lib" / "common" / "hugezero-protocol.7.scd"
-TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i16": "h", "i32": "i", "char[32]": "32s"}
+TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i16": "h", "i32": "i", "char[16]": "16s", "char[32]": "32s"}
 
 
 def tables():
     """Every table of the page as (first line before it, [(offset, type, field)])."""
     parts = PAGE.read_text().split("```")
     for before, block in zip(parts[0::2], parts[1::2]):
-        rows = re.findall(r"^ *\+?(\d+)  (u8|u16|u32|u64|i16|i32|char\[32\]) +(\w+)", block, re.MULTILINE)
+        rows = re.findall(r"^ *\+?(\d+)  (u8|u16|u32|u64|i16|i32|char\[\d+\]) +(\w+)", block, re.MULTILINE)
         if rows:
             yield before.strip().splitlines()[-1], [(int(offset), kind, field) for offset, kind, field in rows]
 
@@ -33,7 +33,7 @@ def test_fields_follow_each_other_without_holes_at_their_natural_alignment():
         for (offset, kind, _), (next_offset, _, field) in zip(rows, rows[1:]):
             assert offset + struct.calcsize("<" + TYPES[kind]) == next_offset, f"{title}: {field}"
         for offset, kind, field in rows:
-            assert kind == "char[32]" or offset % struct.calcsize("<" + TYPES[kind]) == 0, f"{title}: {field}"
+            assert kind.startswith("char") or offset % struct.calcsize("<" + TYPES[kind]) == 0, f"{title}: {field}"
 
 
 def test_lengths_in_the_titles_are_those_of_the_tables():
@@ -52,7 +52,7 @@ def test_the_client_has_the_layouts_of_the_page(layout, names):
     rows = next(rows for _, rows in tables() if [field for _, _, field in rows] == names.split())
     kinds = [TYPES[kind] for _, kind, _ in rows]
     # Negative numbers tell signed fields from others, and each one its place
-    values = [b"n" if kind == "32s" else -idx if kind in "hi" else 100 + idx for idx, kind in enumerate(kinds, 1)]
+    values = [b"n" if "s" in kind else -idx if kind in "hi" else 100 + idx for idx, kind in enumerate(kinds, 1)]
     packed = struct.pack("<" + "".join(kinds), *values)
     assert struct.unpack(layout, packed) == struct.unpack("<" + "".join(kinds), packed)
     with pytest.raises(struct.error):
@@ -210,17 +210,17 @@ def test_the_end_of_the_connection_is_told(peers):
 
 
 def pool_row(idx):
-    return struct.pack("<32siI17Q", b"pool%d" % idx, idx, *range(17), 0)
+    return struct.pack(hz.POOL[0], b"pool%d" % idx, idx, *range(17), b"method", *range(5), 0)
 
 
 def test_tables_in_several_messages(peers):
     client, peer = peers
-    peer.send(struct.pack("<HHIIIII", hz.D_POOLS, 0, 1, 30, 0, 23, 0) + b"".join(map(pool_row, range(23))))
-    peer.send(struct.pack("<HHIIIII", hz.D_POOLS, 0, 2, 30, 23, 7, 0) + b"".join(map(pool_row, range(23, 30))))
+    peer.send(struct.pack("<HHIIIII", hz.D_POOLS, 0, 1, 30, 0, 18, 0) + b"".join(map(pool_row, range(18))))
+    peer.send(struct.pack("<HHIIIII", hz.D_POOLS, 0, 2, 30, 18, 12, 0) + b"".join(map(pool_row, range(18, 30))))
     rows = client.pools()
     assert [row["name"] for row in rows] == [f"pool{idx}" for idx in range(30)]
-    assert list(rows[29].values())[1:] == [29, *range(17)]
-    assert [peer.recv(4096)[8:] for _ in range(2)] == [struct.pack("<II", 0, 0), struct.pack("<II", 23, 0)]
+    assert list(rows[29].values())[1:] == [29, *range(17), "method", *range(5)]
+    assert [peer.recv(4096)[8:] for _ in range(2)] == [struct.pack("<II", 0, 0), struct.pack("<II", 18, 0)]
 
     def grant_row(idx):
         return struct.pack("<QIIIhBBQQQQ32sQ", 100 + idx // 2, idx % 2, 1000, 77, 1, 21, 1 + idx % 3, 2 << 20, 5, 6, 7, b"p", 0)

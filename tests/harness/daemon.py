@@ -129,7 +129,7 @@ class Daemon:
         """The row of the only pool, on a machine with one node; the sums over the nodes on others."""
         rows = self.pools()
         assert len({row["name"] for row in rows}) == 1, f"not one pool: {rows}"
-        same = "name", "page_size_bytes", "extent_bytes"
+        same = "name", "page_size_bytes", "extent_bytes", "clear_method"
         return {key: max(row[key] for row in rows) if key in same else sum(row[key] for row in rows) for key in rows[0]}
 
     def wait_full(self):

@@ -168,13 +168,20 @@ static const struct vector vectors[] = {
                                 .n_cut = 13,
                                 .n_grown = 14,
                                 .n_built = 15,
-                                .zeroed_bytes_total = 0x1817161514131211}}}},
+                                .zeroed_bytes_total = 0x1817161514131211,
+                                .clear_method = "avx2-nt",
+                                .n_workers = 0x24232221,
+                                .n_fill_threads = 0x34333231,
+                                .paced_wait_ms = 16,
+                                .audited_bytes_total = 17,
+                                .n_audit_errors = 0x4847464544434241}}}},
          "4700 0000 0c000000  01020304 00010203 01000000 00000000"
          "64656661756c7400 0000000000000000 0000000000000000 0000000000000000  01020304 11121314"
          "0100000000000000 0200000000000000"
          "0300000000000000 0400000000000000 0500000000000000 0600000000000000 0700000000000000 0800000000000000"
          "0900000000000000 0a00000000000000 0b00000000000000"
-         "0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 1112131415161718 0000000000000000"},
+         "0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 1112131415161718"
+         "617678322d6e7400 0000000000000000 21222324 31323334 1000000000000000 1100000000000000 4142434445464748 0000000000000000"},
         {"D_GRANTS",
          WIRE_TO_CLIENT,
          {.op = WIRE_D_GRANTS,
@@ -260,7 +267,7 @@ static void each_message_has_the_length_that_the_header_says(void **state) {
                 {"C_STATUS", 8},          {"C_POOLS", 16},        {"C_GRANTS", 24},
                 {"C_RELOAD", 8},          {"C_RESIZE", 56},
                 {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14}, {"D_DONE", 8},
-                {"D_STATUS", 184},        {"D_POOLS", 24 + 176},  {"D_GRANTS", 16 + 96},
+                {"D_STATUS", 184},        {"D_POOLS", 24 + 224},  {"D_GRANTS", 16 + 96},
                 {"C_LIMITS", 16},         {"D_LIMITS", 16 + 24},
         };
 
@@ -326,7 +333,7 @@ static void reserved_bytes_are_zero(void **state) {
                 {"C_ACQUIRE", 10, 2},     {"C_ACQUIRE", 16 + 22, 2}, {"C_ACQUIRE", 16 + 24, 8}, {"C_ACQUIRE", 80 + 22, 10},
                 {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
                 {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
-                {"D_REFUSED", 14, 2},     {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 168, 8},
+                {"D_REFUSED", 14, 2},     {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 216, 8},
                 {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},      {"C_LIMITS", 14, 2},      {"D_LIMITS", 16 + 6, 2},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
@@ -526,9 +533,9 @@ static void the_largest_messages_fit(void **state) {
         message = (struct wire_message){.op = WIRE_D_POOLS, .d_pools = {.n_rows_total = 100, .n_rows = WIRE_MAX_POOL_ROWS}};
         for (size_t i = 0; i < WIRE_MAX_POOL_ROWS; i++)
                 message.d_pools.rows[i].ready_bytes = i;
-        assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), 24 + 23 * 176);
-        assert_int_equal(decode(buffer, 24 + 23 * 176, WIRE_TO_CLIENT, &decoded), 0);
-        assert_int_equal(decoded.d_pools.rows[22].ready_bytes, 22);
+        assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), 24 + 18 * 224);
+        assert_int_equal(decode(buffer, 24 + 18 * 224, WIRE_TO_CLIENT, &decoded), 0);
+        assert_int_equal(decoded.d_pools.rows[17].ready_bytes, 17);
         message.d_pools.n_rows++;
         assert_int_equal(wire_encode(&message, buffer, sizeof(buffer)), -EINVAL);
 
