@@ -9,7 +9,9 @@
 #include "broker.h"
 #include "log.h"
 #include "pool.h"
+#include "worker.h"
 
+struct audit;
 struct event;
 struct event_base;
 struct quota;
@@ -17,6 +19,9 @@ struct reclaim;
 struct stock;
 struct topology;
 struct warm;
+
+#define LOG_BURST 10 /* chosen: messages of a kind per minute */
+#define LOG_INTERVAL_S 60
 
 struct grant_extent {
         struct extent *extent; /* NULL: gone */
@@ -57,6 +62,7 @@ struct broker {
         struct quota *quota;
         struct reclaim *reclaim;
         struct stock *stock;
+        struct audit *audit;
         struct warm *warm;               /* NULL: nothing survives the daemon */
         size_t n_pools;
         struct pool *pools[CONFIG_MAX_POOLS];
@@ -123,6 +129,8 @@ void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first,
 uint8_t returns_wire_state(const struct extent *extent);
 /* Drops an extent that nobody holds, with the pin test where @test_pins. */
 void returns_drop(struct broker *broker, struct extent *extent, bool test_pins);
+/* One that somebody may have opened by himself, or about which something is not certain. */
+void returns_drop_doubtful(struct broker *broker, struct extent *extent);
 /* An extent whose file is closed leaves the books; its charge ends. */
 void returns_discard(struct extent *extent);
 /* What the predecessor was about to clear is cleared. */
@@ -135,8 +143,11 @@ void returns_free_all(struct broker *broker);
 
 /* refill.c */
 void refill_run(struct broker *broker);
-void refill_stop(struct node_pool *np);
-void refill_raise(struct broker *broker, struct node_pool *np);
+void refill_stop(struct broker *broker, struct node_pool *np);
+/* Fills and scrubs that are under way. */
+void refill_raise(struct broker *broker, struct node_pool *np, enum job_urgency urgency);
+/* Of what makes memory of a node pool ready: more than @background where a client or the low mark wants it. */
+enum job_urgency refill_urgency(const struct node_pool *np, enum job_urgency background);
 void refill_on_retry(int fd, short what, void *userdata);
 /* The kernel said no although its counters said yes (a thief, a cgroup limit): leave it alone until the retry timer. */
 void refill_pause(struct broker *broker, struct node_pool *np);

@@ -15,7 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "audit.h"
 #include "broker-internal.h"
+#include "clearing.h"
 #include "clock.h"
 #include "config-build.h"
 #include "parse.h"
@@ -234,7 +236,7 @@ static int start_piece(struct request_plan *plan, struct node_pool *np, struct p
                         return r;
                 __attribute__((fallthrough));
         case PLAN_GROW:
-                r = stock_fill(stock, piece->extent, piece->bytes, JOB_WAITING, piece_done, plan);
+                r = stock_fill(stock, piece->extent, piece->bytes, JOB_WAITING, /* urgent_bytes= */ 0, piece_done, plan);
                 break;
         }
         if (r >= 0)
@@ -375,13 +377,22 @@ static int plan_item_at(struct broker *broker, struct request_plan *plan, const 
         return r;
 }
 
+static bool is_audited(const struct request_candidates *candidates) {
+        for (size_t i = 0; i < candidates->n; i++)
+                if (!candidates->node_pools[i]->claimed && candidates->node_pools[i]->n_extents[EXTENT_AUDITING] > 0)
+                        return true;
+        return false;
+}
+
 /* The node pools in order of preference: first who can serve at once, then who needs the kernel. */
 static int plan_item(struct broker *broker, struct request_plan *plan, const struct wire_item *item, enum wire_on_miss on_miss) {
         struct request_candidates candidates;
         int result = PLAN_NO;
 
         request_find_candidates(broker, item, &candidates);
-        for (int slow = 0; slow <= 1; slow++)
+        for (int slow = 0; slow <= 1; slow++) {
+                if (slow && is_audited(&candidates))
+                        return PLAN_AUDITED;
                 for (size_t i = 0; i < candidates.n; i++) {
                         int r = PLAN_NO;
 
@@ -394,6 +405,7 @@ static int plan_item(struct broker *broker, struct request_plan *plan, const str
                                 result = r;
                         }
                 }
+        }
         return result;
 }
 
@@ -425,18 +437,20 @@ static int make_plan(struct broker *broker, struct request *request, struct requ
         return PLAN_YES;
 }
 
-/* What this request waits for is not for later ones. */
-static void claim_candidates(struct broker *broker, const struct request *request) {
+/* What this request waits for is not for later ones. @audited: for the end of a slice only, which nothing makes shorter. */
+static void claim_candidates(struct broker *broker, const struct request *request, bool audited) {
         for (size_t i = 0; i < request->acquire->n_items; i++) {
                 struct request_candidates candidates;
 
                 request_find_candidates(broker, &request->acquire->items[i], &candidates);
                 for (size_t k = 0; k < candidates.n; k++) {
                         candidates.node_pools[k]->claimed = true;
+                        audit_let_go(broker->audit, candidates.node_pools[k]);
+                        if (audited)
+                                continue;
                         if (candidates.node_pools[k]->blocked)
-                                refill_stop(candidates.node_pools[k]);
-                        else
-                                refill_raise(broker, candidates.node_pools[k]);
+                                refill_stop(broker, candidates.node_pools[k]);
+                        refill_raise(broker, candidates.node_pools[k], JOB_WAITING);
                 }
         }
 }
@@ -458,8 +472,8 @@ static void serve(struct broker *broker, struct request *request) {
                 plan_begin(plan);
                 return;
         }
-        if (r == PLAN_QUIESCE || (r == PLAN_NO && request->acquire->on_miss == WIRE_MISS_WAIT)) {
-                claim_candidates(broker, request);
+        if (r == PLAN_QUIESCE || r == PLAN_AUDITED || (r == PLAN_NO && request->acquire->on_miss == WIRE_MISS_WAIT)) {
+                claim_candidates(broker, request, r == PLAN_AUDITED);
                 return;
         }
         leave_queue(broker, request);
@@ -484,6 +498,9 @@ static void serve_queue(struct broker *broker) {
                 broker->next_to_serve = TAILQ_NEXT(request, link);
                 serve(broker, request);
         }
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                if (!np->claimed)
+                        pool_end_paced_wait(np, clock_ms());
         broker->serving = false;
 }
 
@@ -590,14 +607,25 @@ void broker_fill_status(const struct broker *broker, struct wire_d_status *ret_s
         }
 }
 
+/* What slices of this pool's extents are cleared with. */
+static const char *clear_method_of(const struct node_pool *np, const struct clearing *clearing) {
+        uint64_t extent_bytes = np->pool->extent_bytes, slice_bytes = clearing->batch_bytes;
+
+        if (!clearing->configured && clearing_is_wanted(clearing))
+                return "";
+        return clearing_method(clearing, extent_bytes != 0 && extent_bytes < slice_bytes ? extent_bytes : slice_bytes)->name;
+}
+
 static void fill_pool_row(const struct broker *broker, const struct node_pool *np, struct wire_pool_row *ret_row) {
+        const struct clearing *clearing = stock_clearing(broker->stock, np->node);
+
         *ret_row = (struct wire_pool_row) {
                 .node = np->node,
-                .n_extents_ready = np->n_extents[EXTENT_READY],
+                .n_extents_ready = np->n_extents[EXTENT_READY] + np->n_extents[EXTENT_AUDITING],
                 .page_size_bytes = np->pool->page_size_bytes,
                 .extent_bytes = np->pool->extent_bytes,
                 .target_bytes = np->target_bytes,
-                .ready_bytes = np->bytes[EXTENT_READY],
+                .ready_bytes = pool_ready_bytes(np),
                 .granted_bytes = np->bytes[EXTENT_GRANTED] + np->bytes[EXTENT_CLAIMED],
                 .returned_bytes = np->bytes[EXTENT_RETURNED] + np->bytes[EXTENT_SCRUBBING] + np->bytes[EXTENT_RENEWING] +
                                   np->bytes[EXTENT_DROPPING],
@@ -611,8 +639,14 @@ static void fill_pool_row(const struct broker *broker, const struct node_pool *n
                 .n_grown = np->n_grown,
                 .n_built = np->n_built,
                 .zeroed_bytes_total = np->zeroed_bytes_total,
+                .n_workers = clearing->n_workers,
+                .n_fill_threads = clearing->n_fill_threads,
+                .paced_wait_ms = pool_paced_wait_ms(np, clock_ms()),
+                .audited_bytes_total = np->audited_bytes_total,
+                .n_audit_errors = np->n_audit_errors,
         };
         memcpy(ret_row->name, np->pool->name, sizeof(ret_row->name));
+        (void) snprintf(ret_row->clear_method, sizeof(ret_row->clear_method), "%s", clear_method_of(np, clearing));
 }
 
 void broker_fill_pools(const struct broker *broker, uint32_t first_row, struct wire_d_pools *ret_pools) {
@@ -682,6 +716,8 @@ int broker_new(struct event_base *base, const struct config *config, const struc
                 if (r >= 0)
                         broker->pools[broker->n_pools++]->broker = broker;
         }
+        if (r >= 0)
+                r = audit_new(broker, &broker->audit);
         if (r < 0) {
                 broker_free(broker);
                 return r;
@@ -706,6 +742,7 @@ struct broker *broker_free(struct broker *broker) {
                 return NULL;
         assert(broker->n_waiting == 0);
         broker->stopping = true;
+        broker->audit = audit_free(broker->audit);
         returns_free_all(broker);
         grants_free_all(broker);
         for (size_t i = 0; i < broker->n_pools; i++)

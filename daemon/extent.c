@@ -184,11 +184,6 @@ void extent_file_touch(struct extent_file *file, uint64_t offset_bytes, uint64_t
                 addr[at] = 0;
 }
 
-void extent_file_clear(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes) {
-        assert(file->addr && offset_bytes <= file->mapped_bytes && bytes <= file->mapped_bytes - offset_bytes);
-        memset((char *) file->addr + offset_bytes, 0, bytes);
-}
-
 int extent_file_seal(struct extent_file *file) {
         return fcntl(file->fd, F_ADD_SEALS, SEALS_AT_HAND_OUT) < 0 ? negative_errno() : 0;
 }

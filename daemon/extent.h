@@ -42,8 +42,6 @@ int extent_file_populate(struct extent_file *file, uint64_t offset_bytes, uint64
  * the first access through a page table is done then, and whoever shares that table is spared it.
  */
 void extent_file_touch(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes);
-/* Writes zeroes over part of the mapping. The part must be present (populate first). */
-void extent_file_clear(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes);
 
 /* F_SEAL_GROW | F_SEAL_SHRINK, 2-3 us. Not F_SEAL_SEAL: the pin test adds one. */
 int extent_file_seal(struct extent_file *file);

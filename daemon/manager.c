@@ -12,6 +12,7 @@
 
 #include "broker-internal.h"
 #include "cleanup.h"
+#include "clear.h"
 #include "config-build.h"
 #include "config.h"
 #include "log.h"
@@ -144,6 +145,10 @@ static int build(struct manager *manager, const struct topology *topology, struc
         r = handle_signals(manager);
         if (r >= 0)
                 r = feed_watchdog(manager);
+        if (r < 0)
+                return r;
+        *ret_what = "preparing for memory failures";
+        r = clear_catch_sigbus();
         if (r < 0)
                 return r;
         *ret_what = "starting the worker threads";

@@ -143,6 +143,7 @@ static void list_insert(struct extent *extent) {
                 /* At the head: the extent that was used last is the one whose page tables and cache lines are warm. */
                 TAILQ_INSERT_HEAD(&shelf->extents, extent, link);
                 shelf->bytes += extent->bytes;
+                extent->audit_stamp = ++np->audit_count;
         } else
                 TAILQ_INSERT_TAIL(&np->extents[extent->state], extent, link);
         np->bytes[extent->state] += extent->bytes;
@@ -211,6 +212,38 @@ int pool_make_ready(struct extent *extent) {
         return 0;
 }
 
+/* The last of a shelf is the one that has been there longest. */
+struct extent *pool_next_to_audit(const struct node_pool *np) {
+        struct extent *oldest = NULL;
+        struct shelf *shelf;
+
+        TAILQ_FOREACH(shelf, &np->shelves, link) {
+                struct extent *last = TAILQ_LAST(&shelf->extents, extent_list);
+
+                if (last && (!oldest || last->audit_stamp < oldest->audit_stamp))
+                        oldest = last;
+        }
+        return oldest;
+}
+
+int pool_end_audit(struct extent *extent) {
+        uint64_t stamp = extent->audit_stamp;
+        struct shelf *shelf;
+        int r = pool_make_ready(extent);
+
+        if (r < 0)
+                return r;
+        if (extent->audit_bytes >= extent->bytes)
+                extent->audit_bytes = 0;
+        else { /* the rest of it comes next */
+                shelf = shelf_of(extent);
+                TAILQ_REMOVE(&shelf->extents, extent, link);
+                TAILQ_INSERT_TAIL(&shelf->extents, extent, link);
+                extent->audit_stamp = stamp;
+        }
+        return 0;
+}
+
 void pool_resize(struct extent *extent, uint64_t bytes) {
         assert(extent->state != EXTENT_READY);
         extent->node_pool->bytes[extent->state] += bytes - extent->bytes;
@@ -223,6 +256,10 @@ void pool_drop_empty_shelves(struct node_pool *np) {
                 if (shelf->service && TAILQ_EMPTY(&shelf->extents))
                         shelf_free(np, shelf);
         }
+}
+
+uint64_t pool_ready_bytes(const struct node_pool *np) {
+        return np->bytes[EXTENT_READY] + np->bytes[EXTENT_AUDITING];
 }
 
 uint64_t pool_used_bytes(const struct node_pool *np) {
@@ -244,6 +281,9 @@ uint64_t pool_largest_ready_bytes(const struct node_pool *np) {
         struct shelf *shelf;
         struct extent *extent;
 
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_AUDITING], link)
+                if (extent->bytes > largest_bytes)
+                        largest_bytes = extent->bytes;
         TAILQ_FOREACH(shelf, &np->shelves, link) {
                 if (np->pool->extent_bytes != 0 && !TAILQ_EMPTY(&shelf->extents))
                         return np->pool->extent_bytes; /* all are equal, and there may be very many */
@@ -263,12 +303,27 @@ static uint64_t largest_recent_bytes(const struct node_pool *np) {
         return largest_bytes < np->target_bytes ? largest_bytes : np->target_bytes;
 }
 
-bool pool_is_low(const struct node_pool *np) {
-        uint64_t recent_bytes = largest_recent_bytes(np);
+uint64_t pool_below_low_bytes(const struct node_pool *np) {
+        uint64_t recent_bytes = largest_recent_bytes(np), ready_bytes = pool_ready_bytes(np);
+        uint64_t mark_bytes = np->low_bytes > recent_bytes ? np->low_bytes : recent_bytes;
 
         if (!np->full_once)
-                return true;
-        return np->bytes[EXTENT_READY] < (np->low_bytes > recent_bytes ? np->low_bytes : recent_bytes);
+                return UINT64_MAX;
+        return ready_bytes < mark_bytes ? mark_bytes - ready_bytes : 0;
+}
+
+void pool_note_paced_wait(struct node_pool *np, uint64_t now_ms) {
+        if (np->paced_wait_since_ms == 0)
+                np->paced_wait_since_ms = now_ms;
+}
+
+uint64_t pool_paced_wait_ms(const struct node_pool *np, uint64_t now_ms) {
+        return np->paced_wait_ms + (np->paced_wait_since_ms > 0 ? now_ms - np->paced_wait_since_ms : 0);
+}
+
+void pool_end_paced_wait(struct node_pool *np, uint64_t now_ms) {
+        np->paced_wait_ms = pool_paced_wait_ms(np, now_ms);
+        np->paced_wait_since_ms = 0;
 }
 
 void pool_note_request(struct node_pool *np, uint64_t bytes) {
@@ -286,6 +341,9 @@ static unsigned count_stock(const struct node_pool *np, uint64_t min_bytes, uint
 
         TAILQ_FOREACH(extent, &clean->extents, link)
                 if (extent->bytes >= min_bytes && extent->bytes <= max_bytes)
+                        n_stock++;
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_AUDITING], link)
+                if (!extent->service && extent->bytes >= min_bytes && extent->bytes <= max_bytes)
                         n_stock++;
         TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
                 if (extent->bytes >= min_bytes && extent->bytes <= max_bytes)
@@ -334,7 +392,7 @@ uint64_t pool_next_fill_bytes(const struct node_pool *np, uint64_t available_byt
                 return available_bytes < quarter_bytes ? available_bytes : quarter_bytes;
         }
         wanted_bytes = most_wanted_bytes(np, available_bytes);
-        if (np->bytes[EXTENT_READY] < available_bytes && wanted_bytes != 0)
+        if (pool_ready_bytes(np) < available_bytes && wanted_bytes != 0)
                 return wanted_bytes; /* short of stock: what is asked most comes first */
         largest_bytes = largest_recent_bytes(np);
         if (largest_bytes <= available_bytes && count_stock(np, largest_bytes, UINT64_MAX) == 0)

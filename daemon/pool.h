@@ -22,6 +22,7 @@ struct work;
 enum extent_state {
         EXTENT_FILLING,   /* the kernel zeroes it; has a prefix only */
         EXTENT_READY,     /* zero, populated, placed; on a shelf */
+        EXTENT_AUDITING,  /* ready, but for a moment: a slice of it is read again */
         EXTENT_CLAIMED,   /* set aside for one request: being cut or grown, or not sent yet */
         EXTENT_GRANTED,   /* a client has it, or it is on its way there */
         EXTENT_RETURNED,  /* nobody holds it; in its grace period */
@@ -54,6 +55,8 @@ struct extent {
         unsigned n_opens;          /* foreign ones since the grant */
         bool unlocked;             /* its holder has given up the lock, and it was counted as a doubt */
         unsigned n_asked;          /* how often the flock question said "held" since the close event */
+        uint64_t audit_bytes;      /* how far the audit has come in it */
+        uint64_t audit_stamp;      /* when it was ready or audited last, in counts of the node pool */
         uint64_t returned_ms;      /* monotonic clock; when its last holder was gone. Affinity counts from here */
         struct event *timer;       /* next question, end of grace, next pin test; owned by returns.c */
         TAILQ_ENTRY(extent) link;  /* in the list of its state, or on its shelf when READY */
@@ -80,13 +83,16 @@ struct node_pool {
         TAILQ_HEAD(, shelf) shelves; /* never empty: the first one has service NULL */
         uint64_t history[POOL_HISTORY];
         unsigned n_history, next_history;
+        bool was_low;             /* refill.c's: below the low mark at its last look */
+        uint64_t paced_wait_since_ms, paced_wait_ms; /* a request waits for work that its pace held back; 0: none. In all */
+        uint64_t audit_count;     /* how often an extent was made ready or audited */
         bool full_once;           /* has reached its target since start */
         bool claimed;             /* broker.c's: an earlier request waits for its memory */
         bool blocked;             /* broker.c's: a request needs its fills to stop: no background fills now */
         bool paused;              /* refill.c's: the kernel refused pages that its counters promised */
         bool short_logged;
         uint64_t shortfall_bytes; /* what the kernel lacks, as of the last look */
-        uint64_t n_exact, n_cut, n_grown, n_built, zeroed_bytes_total;
+        uint64_t n_exact, n_cut, n_grown, n_built, zeroed_bytes_total, audited_bytes_total, n_audit_errors;
 };
 
 struct pool {
@@ -121,11 +127,22 @@ int pool_make_ready(struct extent *extent);
 void pool_resize(struct extent *extent, uint64_t bytes);
 void pool_drop_empty_shelves(struct node_pool *np);
 
+/* The ready extent to be audited next: that for which it has been longest. NULL: none is ready. */
+struct extent *pool_next_to_audit(const struct node_pool *np);
+/* An audited extent goes back on its shelf. When all of it was audited it is at the end of the line. -ENOMEM: no shelf. */
+int pool_end_audit(struct extent *extent);
+
+uint64_t pool_ready_bytes(const struct node_pool *np); /* and being audited */
 uint64_t pool_used_bytes(const struct node_pool *np); /* all states */
 /* What is missing to the target, not counting extents that wait to be renewed: their replacement comes first. */
 uint64_t pool_deficit_bytes(const struct node_pool *np);
 uint64_t pool_largest_ready_bytes(const struct node_pool *np);
-bool pool_is_low(const struct node_pool *np); /* or never was full */
+/* What is missing to the low mark; UINT64_MAX as long as the pool never was full: nothing is enough then. 0: it is not low. */
+uint64_t pool_below_low_bytes(const struct node_pool *np);
+/* A request waits for what background work has held back till now, and does so no longer. Harmless when it was so already. */
+void pool_note_paced_wait(struct node_pool *np, uint64_t now_ms);
+void pool_end_paced_wait(struct node_pool *np, uint64_t now_ms);
+uint64_t pool_paced_wait_ms(const struct node_pool *np, uint64_t now_ms); /* in all, the present one included */
 void pool_note_request(struct node_pool *np, uint64_t bytes);
 /* Size of the extent to fill next out of @available_bytes (what the kernel can give and the target lacks); 0: nothing. */
 uint64_t pool_next_fill_bytes(const struct node_pool *np, uint64_t available_bytes);
@@ -150,6 +167,7 @@ struct item_plan {
 enum plan_result {
         PLAN_NO,      /* too little memory here now */
         PLAN_YES,     /* *ret_plan is set, its extents are CLAIMED */
+        PLAN_AUDITED, /* broker.c's: memory that is being audited could do, ask again in a moment */
         PLAN_QUIESCE, /* yes, once what is being filled has stopped or finished: ask again then */
 };
 

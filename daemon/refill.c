@@ -10,6 +10,7 @@
 
 #include "broker-internal.h"
 #include "parse.h"
+#include "clearing.h"
 #include "clock.h"
 #include "stock.h"
 #include "topology.h"
@@ -17,8 +18,6 @@
 #define RETRY_FIRST_S 1  /* chosen (design): looked for again after 1 s, then 2, 4 ... */
 #define RETRY_MAX_S 60   /* ... up to 60 s */
 #define FIXED_FILLS 8    /* chosen: small equal extents under way at once, enough to keep all workers of a node busy */
-#define LOG_BURST 10     /* chosen: messages of a kind per minute */
-#define LOG_INTERVAL_S 60
 
 static uint64_t available_to(const struct broker *broker, const struct node_pool *np) {
         return np->paused ? 0 : topology_available_bytes(broker->topology, np->node, np->pool->page_size_bytes);
@@ -33,20 +32,37 @@ uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_po
         return available_bytes < deficit_bytes ? available_bytes : deficit_bytes;
 }
 
-void refill_stop(struct node_pool *np) {
-        struct extent *extent;
-
-        if (np->pool->extent_bytes != 0)
-                return; /* a part of an extent of a fixed class serves nobody: let it finish */
-        TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
-                stock_stop_fill(extent);
+/* A whole extent of a fixed class is let finish: a part of it would serve nobody. */
+static bool is_all_or_nothing(const struct extent *extent) {
+        return extent->bytes == extent->node_pool->pool->extent_bytes;
 }
 
-void refill_raise(struct broker *broker, struct node_pool *np) {
+void refill_stop(struct broker *broker, struct node_pool *np) {
         struct extent *extent;
 
         TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
-                stock_raise(broker->stock, extent, JOB_WAITING);
+                if (!is_all_or_nothing(extent))
+                        stock_stop_fill(broker->stock, extent);
+}
+
+static bool raise_all(struct broker *broker, struct node_pool *np, enum extent_state state, enum job_urgency urgency) {
+        struct extent *extent;
+        bool was_paced = false;
+
+        TAILQ_FOREACH(extent, &np->extents[state], link)
+                was_paced |= stock_raise(broker->stock, extent, urgency);
+        return was_paced;
+}
+
+void refill_raise(struct broker *broker, struct node_pool *np, enum job_urgency urgency) {
+        bool was_paced = raise_all(broker, np, EXTENT_FILLING, urgency) | raise_all(broker, np, EXTENT_SCRUBBING, urgency);
+
+        if (was_paced && urgency == JOB_WAITING)
+                pool_note_paced_wait(np, clock_ms());
+}
+
+enum job_urgency refill_urgency(const struct node_pool *np, enum job_urgency background) {
+        return np->blocked || np->claimed ? JOB_WAITING : pool_below_low_bytes(np) > 0 ? JOB_LOW : background;
 }
 
 static void arm_retry(struct broker *broker) {
@@ -79,12 +95,15 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
         broker_kick(broker);
         if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                 log_error("filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
-                          r == -EXDEV ? "the kernel placed its pages on another node" : strerror(-r));
+                          r == -EXDEV     ? "the kernel placed its pages on another node" :
+                          r == -EHWPOISON ? "its memory has failed; the kernel's log says where" :
+                                            strerror(-r));
         /* Too few pages while others fill: it may only have been they who were quicker. Any other failure would just repeat itself. */
         if (r < 0 && r != -ECANCELED && (r != -ENOSPC || np->n_extents[EXTENT_FILLING] == 1))
                 refill_pause(broker, np);
         /* The prefix of an extent that was stopped or came up short is as good as any; in a fixed class it fits nobody. */
-        if (extent->bytes == 0 || r == -EXDEV || (np->pool->extent_bytes != 0 && r < 0)) {
+        if (extent->bytes == 0 || r == -EXDEV || r == -EFAULT || r == -EHWPOISON ||
+            (np->pool->extent_bytes != 0 && extent->bytes != np->pool->extent_bytes)) {
                 returns_drop(broker, extent, /* test_pins= */ false);
                 return;
         }
@@ -101,14 +120,13 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
 }
 
 static int start_fill(struct broker *broker, struct node_pool *np, uint64_t bytes) {
-        enum job_urgency urgency = np->blocked ? JOB_WAITING : pool_is_low(np) ? JOB_LOW : JOB_FILL;
         struct extent *extent;
         int r;
 
         r = pool_add(np, EXTENT_FILLING, 0, &extent);
         if (r < 0)
                 return r;
-        r = stock_fill(broker->stock, extent, bytes, urgency, fill_done, broker);
+        r = stock_fill(broker->stock, extent, bytes, refill_urgency(np, JOB_FILL), pool_below_low_bytes(np), fill_done, broker);
         if (r < 0)
                 pool_remove(extent);
         return r;
@@ -152,7 +170,7 @@ static void shrink(struct broker *broker, struct node_pool *np) {
         struct extent *extent;
 
         if (pool_excess_bytes(np) > 0)
-                refill_stop(np);
+                refill_stop(broker, np);
         while ((excess_bytes = pool_excess_bytes(np)) > 0 && np->n_extents[EXTENT_FILLING] == 0 &&
                (extent = pool_find_expendable(np))) {
                 pool_move(extent, EXTENT_CLAIMED);
@@ -181,10 +199,33 @@ static bool has_descriptors(struct broker *broker, struct node_pool *np) {
         return false;
 }
 
+/* Where the extents of a fixed class are too small to measure on, a larger one is filled for that, and dropped again. */
+static uint64_t probe_bytes(struct broker *broker, struct node_pool *np, uint64_t available_bytes) {
+        struct extent *extent;
+
+        if (np->pool->extent_bytes == 0 || available_bytes < np->target_bytes / 4)
+                return 0;
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
+                if (!is_all_or_nothing(extent))
+                        return 0; /* that is one */
+        return clearing_take_probe(stock_clearing(broker->stock, np->node), np->pool->extent_bytes, np->target_bytes,
+                                   np->pool->page_size_bytes);
+}
+
+/* Below its low mark a pool is in a hurry, and so is what had been begun before. */
+static void note_low(struct broker *broker, struct node_pool *np) {
+        bool is_low = pool_below_low_bytes(np) > 0;
+
+        if (is_low && !np->was_low)
+                refill_raise(broker, np, JOB_LOW);
+        np->was_low = is_low;
+}
+
 static void refill_node(struct broker *broker, struct node_pool *np) {
         uint32_t max_fills = np->pool->extent_bytes != 0 ? FIXED_FILLS : 1;
         struct extent *renewing;
 
+        note_low(broker, np);
         shrink(broker, np);
         while (np->n_extents[EXTENT_FILLING] < max_fills) {
                 uint64_t deficit_bytes = pool_deficit_bytes(np), available_bytes, bytes;
@@ -207,7 +248,11 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
                         np->shortfall_bytes = 0;
                 if (!has_descriptors(broker, np))
                         return;
-                bytes = pool_next_fill_bytes(np, available_bytes < deficit_bytes ? available_bytes : deficit_bytes);
+                if (available_bytes > deficit_bytes)
+                        available_bytes = deficit_bytes;
+                bytes = probe_bytes(broker, np, available_bytes);
+                if (bytes == 0)
+                        bytes = pool_next_fill_bytes(np, available_bytes);
                 if (bytes == 0 || start_fill(broker, np, bytes) < 0)
                         return;
                 if (!np->paused)

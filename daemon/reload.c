@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "audit.h"
 #include "broker-internal.h"
 #include "config.h"
 #include "parse.h"
 #include "reload.h"
+#include "stock.h"
 
 #define RESIZE_MAX_BYTES (UINT64_C(1) << 52) /* as Target=: the most that x86 can address physically */
 
@@ -114,9 +116,10 @@ static void set_targets(struct broker *broker, const struct config *fresh) {
 static void take_over_settings(struct config *config, const struct config *fresh) {
         if (strcmp(config->socket_path, fresh->socket_path) != 0 || config->socket_gid != fresh->socket_gid ||
             config->socket_mode != fresh->socket_mode || config->workers_per_node != fresh->workers_per_node ||
+            config->clear_method != fresh->clear_method || config->batch_bytes != fresh->batch_bytes ||
             config->warm_extents != fresh->warm_extents || config->share_page_tables != fresh->share_page_tables)
-                log_notice("Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, WarmExtents= and SharePageTables= take effect when "
-                           "the daemon is started again");
+                log_notice("Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, ClearMethod=, Batch=, WarmExtents= and "
+                           "SharePageTables= take effect when the daemon is started again");
         config->allow_users = fresh->allow_users;
         config->allow_groups = fresh->allow_groups;
         config->admin_users = fresh->admin_users;
@@ -124,6 +127,8 @@ static void take_over_settings(struct config *config, const struct config *fresh
         config->max_connections = fresh->max_connections;
         config->max_waiting = fresh->max_waiting;
         config->max_fds_in_flight = fresh->max_fds_in_flight;
+        config->background_bytes_per_s = fresh->background_bytes_per_s;
+        config->audit_bytes_per_s = fresh->audit_bytes_per_s;
         config->release_grace_ms = fresh->release_grace_ms;
         config->affinity_timeout_ms = fresh->affinity_timeout_ms;
         config->unmap_after_ms = fresh->unmap_after_ms;
@@ -151,6 +156,8 @@ int reload_apply(struct broker *broker, struct config *config, const struct conf
                 return r;
         set_targets(broker, fresh);
         take_over_settings(config, fresh);
+        stock_set_pace(broker->stock, config->background_bytes_per_s);
+        audit_set_rate(broker->audit);
         returns_on_sweep(-1, 0, broker); /* shorter times count from now on */
         broker_kick(broker);
         return 0;

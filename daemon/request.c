@@ -62,8 +62,8 @@ static int compare_ranked(const void *a, const void *b) {
         if (left->fit != right->fit)
                 return left->fit < right->fit ? -1 : 1;
         /* Any node will do: the one with most in stock. */
-        if (left->np->bytes[EXTENT_READY] != right->np->bytes[EXTENT_READY])
-                return left->np->bytes[EXTENT_READY] > right->np->bytes[EXTENT_READY] ? -1 : 1;
+        if (pool_ready_bytes(left->np) != pool_ready_bytes(right->np))
+                return pool_ready_bytes(left->np) > pool_ready_bytes(right->np) ? -1 : 1;
         return left->np < right->np ? -1 : left->np > right->np;
 }
 

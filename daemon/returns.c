@@ -20,8 +20,6 @@
 #define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
 #define PIN_AGAIN_MS 10000    /* chosen: each test of a pinned extent costs a worker 165 ms */
 #define MAX_OPENS 64          /* chosen: more than any honest client's; whoever spins would keep the loop busy with events */
-#define LOG_BURST 10          /* chosen: messages of a kind per minute */
-#define LOG_INTERVAL_S 60
 
 static void ask(struct broker *broker, struct extent *extent);
 static void end_grace(struct broker *broker, struct extent *extent);
@@ -189,7 +187,7 @@ static bool hides_pins(const struct extent *extent) {
         return extent_file_check(&extent->file, &check) < 0 || check.hides_pins;
 }
 
-static void drop_doubtful(struct broker *broker, struct extent *extent) {
+void returns_drop_doubtful(struct broker *broker, struct extent *extent) {
         /* Sealed or grown, but the kernel has said that it was the only description. */
         bool is_free = extent->close_event && !extent->foreign_open && !extent->doubt;
         bool test_pins = is_free && !hides_pins(extent);
@@ -226,7 +224,10 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
                 if (r != -ENOSPC && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                         log_notice("a returned extent of pool %s on node %d is dropped instead of kept: %s",
                                    extent->node_pool->pool->name, extent->node_pool->node,
-                                   r == -EXDEV ? "its holder moved, sealed or grew it" : "it could not be cleared");
+                                   r == -EXDEV      ? "its holder moved, sealed or grew it" :
+                                   r == -EHWPOISON  ? "its memory has failed; the kernel's log says where" :
+                                   r == -EFAULT     ? "pages of it were missing and could not be had back" :
+                                                      "it could not be cleared");
                 returns_drop(broker, extent, /* test_pins= */ false);
                 return;
         }
@@ -251,7 +252,7 @@ static bool may_keep(const struct broker *broker, const struct extent *extent) {
 
 static void end_grace(struct broker *broker, struct extent *extent) {
         if (extent->foreign_open || extent->doubt) {
-                drop_doubtful(broker, extent);
+                returns_drop_doubtful(broker, extent);
                 return;
         }
         if (!may_keep(broker, extent)) {
@@ -262,7 +263,7 @@ static void end_grace(struct broker *broker, struct extent *extent) {
         grant_forget_extent(extent);
         free_timer(extent); /* ready extents have none: whoever drops one does not look for it */
         pool_move(extent, EXTENT_SCRUBBING);
-        if (stock_scrub(broker->stock, extent, scrub_done, broker) < 0)
+        if (stock_scrub(broker->stock, extent, refill_urgency(extent->node_pool, JOB_SCRUB), scrub_done, broker) < 0)
                 returns_drop(broker, extent, /* test_pins= */ true);
 }
 
@@ -324,7 +325,7 @@ static void ask(struct broker *broker, struct extent *extent) {
         if (action == RECLAIM_FREE)
                 begin_grace(broker, extent);
         else
-                drop_doubtful(broker, extent);
+                returns_drop_doubtful(broker, extent);
 }
 
 void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t end) {
@@ -364,7 +365,7 @@ void returns_on_event(void *context, bool opened) {
                         note_open_grant(broker, extent);
                 if (extent->state == EXTENT_READY) { /* root can open the daemon's own descriptors: that memory has a holder now */
                         pool_move(extent, EXTENT_CLAIMED);
-                        drop_doubtful(broker, extent);
+                        returns_drop_doubtful(broker, extent);
                 }
         } else if (extent->state == EXTENT_GRANTED) {
                 extent->close_event = true;
@@ -413,7 +414,7 @@ void returns_catch_up(struct broker *broker) {
 
 void returns_resume(struct broker *broker, struct extent *extent) {
         if (extent->foreign_open || extent->doubt || extent_file_is_held(&extent->file) != 0) {
-                drop_doubtful(broker, extent);
+                returns_drop_doubtful(broker, extent);
                 return;
         }
         pool_move(extent, EXTENT_RETURNED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The long work on extents, in slices on the workers of their node: fill, grow, cut, scrub, drop, unmap. One job at a time per
- * extent. Loop thread; what runs on a worker is inside stock.c.
+ * The long work on extents, in slices on the workers of their node: fill, grow, cut, scrub, drop, unmap, audit. One job at a
+ * time per extent. Loop thread; what runs on a worker is in stock-work.c.
  */
 #pragma once
 
@@ -11,6 +11,7 @@
 #include "pool.h"
 #include "worker.h"
 
+struct clearing;
 struct event_base;
 struct reclaim;
 struct stock;
@@ -26,23 +27,39 @@ int stock_new(struct event_base *base, const struct config *config, const struct
 void stock_stop(struct stock *stock);
 struct stock *stock_free(struct stock *stock);
 
+/* BackgroundRate= of each node. */
+void stock_set_pace(struct stock *stock, uint64_t bytes_per_s);
+/* Borrowed; what is known about clearing on a node. */
+struct clearing *stock_clearing(struct stock *stock, int node);
+/* Whether the workers of a node have nothing to do. */
+bool stock_is_idle(struct stock *stock, int node);
+
 /*
- * Fills an extent up to @to_bytes, from nothing or from what it has, by all workers of its node. Accounts it at @to_bytes at
- * once. At the end the extent has what could be populated (its prefix), 0 bytes if nothing. r: 0, -ENOSPC (too few pages),
- * -EXDEV (placed wrong: to be dropped), -ECANCELED (stopped), another negative errno.
+ * Fills an extent up to @to_bytes, from nothing or from what it has, by all workers of its node that are worth it. Accounts it
+ * at @to_bytes at once. At the end the extent has what could be populated (its prefix), 0 bytes if nothing. r: 0, -ENOSPC (too
+ * few pages), -EXDEV (placed wrong: to be dropped), -ECANCELED (stopped), another negative errno.
+ * @urgent_bytes: with JOB_LOW: when so much has been filled the rest is JOB_FILL
  */
-int stock_fill(struct stock *stock, struct extent *extent, uint64_t to_bytes, enum job_urgency urgency, stock_done_fn done,
-               void *userdata);
-void stock_stop_fill(struct extent *extent);
-void stock_raise(struct stock *stock, struct extent *extent, enum job_urgency urgency);
+int stock_fill(struct stock *stock, struct extent *extent, uint64_t to_bytes, enum job_urgency urgency, uint64_t urgent_bytes,
+               stock_done_fn done, void *userdata);
+void stock_stop_fill(struct stock *stock, struct extent *extent);
+/* Returns whether a pace held its work back till now. */
+bool stock_raise(struct stock *stock, struct extent *extent, enum job_urgency urgency);
 int stock_cut(struct stock *stock, struct extent *extent, uint64_t to_bytes, stock_done_fn done, void *userdata);
 /* Repopulates what was punched, clears all of it, verifies its nodes. Any failure means: drop it. */
-int stock_scrub(struct stock *stock, struct extent *extent, stock_done_fn done, void *userdata);
+int stock_scrub(struct stock *stock, struct extent *extent, enum job_urgency urgency, stock_done_fn done, void *userdata);
 /* r: 0: gone, the file is closed; -EBUSY: the pin test found pages in use, the file is still open. */
 int stock_drop(struct stock *stock, struct extent *extent, bool test_pins, enum job_urgency urgency, stock_done_fn done,
                void *userdata);
 /* Takes the daemon's own mapping of a granted extent away. Nobody is told when. */
 void stock_unmap(struct stock *stock, struct extent *extent);
+/*
+ * Reads the next @bytes of a ready extent, from its audit_bytes on, which are set to where the next time begins. r: 0;
+ * -EBADMSG: audit_bytes is the offset of a byte that is not zero; -EHWPOISON: memory that has failed; another negative errno.
+ */
+int stock_audit(struct stock *stock, struct extent *extent, uint64_t bytes, stock_done_fn done, void *userdata);
+/* Ends it with -ECANCELED when it has not begun yet; else it is about to end by itself. */
+void stock_stop_audit(struct stock *stock, struct extent *extent);
 
 /*
  * Puts a filled or scrubbed extent on its shelf: watches it, opens the description for its next grant ahead. On failure it

@@ -357,7 +357,8 @@ unsigned worker_pool_n_threads(const struct worker_pool *pool) {
 
 void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s) {
         pthread_mutex_lock(&pool->lock);
-        pool->pace.bytes_per_s = bytes_per_s;
+        pool->pace = (struct pace){.bytes_per_s = bytes_per_s};
+        pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->lock);
 }
 
@@ -398,15 +399,15 @@ void worker_pool_submit(struct worker_pool *pool, struct job *job) {
 
 void worker_pool_raise(struct worker_pool *pool, struct job *job, enum job_urgency urgency) {
         pthread_mutex_lock(&pool->lock);
-        if (urgency < job->urgency && job->state != JOB_STATE_FINISHED) {
+        if (urgency < job->urgency) {
                 if (job->state == JOB_STATE_QUEUED)
                         TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
-                if (urgency == JOB_WAITING)
+                if (urgency == JOB_WAITING && job->state != JOB_STATE_FINISHED)
                         pool->n_awaited++;
                 job->urgency = urgency;
                 if (job->state == JOB_STATE_QUEUED)
                         queue_job(pool, job);
-                else if (job->worker->is_idle)
+                else if (job->state != JOB_STATE_FINISHED && job->worker->is_idle)
                         set_class(job->worker->tid, pool->policy);
         }
         pthread_mutex_unlock(&pool->lock);

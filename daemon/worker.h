@@ -58,7 +58,7 @@ int worker_pool_new(struct event_base *base, const struct topology *topology, in
 /* Asks all to stop at the next slice, joins them, calls done(-ECANCELED) for what is left, frees. */
 struct worker_pool *worker_pool_free(struct worker_pool *pool);
 unsigned worker_pool_n_threads(const struct worker_pool *pool);
-/* Loop thread, before anything is submitted. Of background work; UINT64_MAX, which is how a pool begins: no pace. */
+/* Loop thread. Of background work, from now on; UINT64_MAX, which is how a pool begins: no pace. */
 void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s);
 /* Any thread. Jobs that are queued or run. */
 unsigned worker_pool_n_jobs(struct worker_pool *pool);

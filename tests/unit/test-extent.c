@@ -116,20 +116,6 @@ static void populated_memory_is_present_placed_and_zero(void **state) {
         extent_file_done(&file);
 }
 
-static void clearing_touches_only_its_slice(void **state) {
-        struct extent_file file = make_populated(3);
-        char *addr = file.addr;
-
-        memset(addr, 0xa5, file.bytes);
-        extent_file_clear(&file, PAGE_BYTES, PAGE_BYTES);
-        assert_true(is_zero(addr + PAGE_BYTES, PAGE_BYTES));
-        assert_int_equal(addr[PAGE_BYTES - 1], (char) 0xa5);
-        assert_int_equal(addr[2 * PAGE_BYTES], (char) 0xa5);
-        extent_file_clear(&file, 0, file.bytes);
-        assert_true(is_zero(addr, file.bytes));
-        extent_file_done(&file);
-}
-
 static void a_cut_gives_pages_back_and_keeps_the_rest(void **state) {
         struct extent_file file = make_populated(4);
         struct extent_check check;
@@ -586,7 +572,6 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 test_without_fd_leak(a_new_extent_is_empty_and_private),
                 test_without_fd_leak(populated_memory_is_present_placed_and_zero),
-                test_without_fd_leak(clearing_touches_only_its_slice),
                 test_without_fd_leak(a_cut_gives_pages_back_and_keeps_the_rest),
                 test_without_fd_leak(a_grown_extent_keeps_what_it_had),
                 test_without_fd_leak(a_sealed_extent_keeps_its_size),

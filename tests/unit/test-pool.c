@@ -277,13 +277,64 @@ static void a_pool_is_low_until_it_was_full_and_below_its_mark(void **state) {
         struct extent *half;
 
         put(pool, 2 * GIB, NULL);
-        assert_true(pool_is_low(np));
+        assert_true(pool_below_low_bytes(np) == UINT64_MAX);
         half = put(pool, 2 * GIB, NULL);
-        assert_false(pool_is_low(np));
+        assert_true(pool_below_low_bytes(np) == 0);
         pool_move(half, EXTENT_GRANTED);
-        assert_false(pool_is_low(np));
+        assert_true(pool_below_low_bytes(np) == 0);
         pool_note_request(np, 3 * GIB); /* who asked for that much may ask again */
-        assert_true(pool_is_low(np));
+        assert_true(pool_below_low_bytes(np) == GIB);
+        remove_all(pool);
+}
+
+static void the_time_that_requests_wait_for_paced_work_adds_up(void **state) {
+        struct node_pool np = {};
+
+        pool_end_paced_wait(&np, 5);
+        assert_int_equal(np.paced_wait_ms, 0);
+        pool_note_paced_wait(&np, 10);
+        pool_note_paced_wait(&np, 17); /* still the same wait */
+        assert_int_equal(pool_paced_wait_ms(&np, 25), 15);
+        pool_end_paced_wait(&np, 30);
+        pool_end_paced_wait(&np, 40);
+        assert_int_equal(np.paced_wait_ms, 20);
+        pool_note_paced_wait(&np, 100);
+        pool_end_paced_wait(&np, 101);
+        assert_int_equal(np.paced_wait_ms, 21);
+}
+
+static void the_audit_goes_round_and_finishes_what_it_began(void **state) {
+        struct pool *pool = make_pool(0, 8 * GIB);
+        struct node_pool *np = &pool->nodes[0];
+        struct extent *extents[3], *extent;
+        struct service *service;
+
+        assert_null(pool_next_to_audit(np));
+        assert_int_equal(service_get(7, "/x", &service), 0);
+        extents[0] = put(pool, GIB, NULL);
+        extents[1] = put(pool, 2 * GIB, service);
+        extents[2] = put(pool, GIB, NULL);
+        service_unref(service);
+        for (size_t i = 0; i < 7; i++) { /* oldest first, on whichever shelf, in two slices each */
+                for (unsigned slice = 1; slice <= 2; slice++) {
+                        extent = pool_next_to_audit(np);
+                        assert_ptr_equal(extent, extents[i % 3]);
+                        pool_move(extent, EXTENT_AUDITING);
+                        assert_int_equal(pool_ready_bytes(np), 4 * GIB);
+                        assert_int_equal(pool_largest_ready_bytes(np), 2 * GIB);
+                        pool_drop_empty_shelves(np);
+                        extent->audit_bytes = slice * extent->bytes / 2;
+                        assert_int_equal(pool_end_audit(extent), 0);
+                        assert_int_equal(extent->audit_bytes, slice == 1 ? extent->bytes / 2 : 0);
+                }
+        }
+        /* What has just become ready comes last; what is taken away in the middle is no obstacle. */
+        extent = put(pool, GIB, NULL);
+        pool_move(extents[1], EXTENT_GRANTED);
+        assert_ptr_equal(pool_next_to_audit(np), extents[2]);
+        pool_move(extents[2], EXTENT_GRANTED);
+        pool_move(extents[0], EXTENT_GRANTED);
+        assert_ptr_equal(pool_next_to_audit(np), extent);
         remove_all(pool);
 }
 
@@ -318,6 +369,8 @@ int main(void) {
                 cmocka_unit_test(a_fixed_class_is_filled_by_whole_extents),
                 cmocka_unit_test(extents_that_wait_for_their_replacement_leave_room_for_it),
                 cmocka_unit_test(a_pool_is_low_until_it_was_full_and_below_its_mark),
+                cmocka_unit_test(the_time_that_requests_wait_for_paced_work_adds_up),
+                cmocka_unit_test(the_audit_goes_round_and_finishes_what_it_began),
                 cmocka_unit_test(empty_shelves_go_and_the_clean_one_stays),
         };
 

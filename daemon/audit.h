@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Reads ready memory again, slice by slice at the pace of AuditRate=, to see that it is still zero. An extent is away from its
+ * shelf for one slice at a time, while its node has nothing else to do. Loop thread.
+ */
+#pragma once
+
+#include "pool.h"
+
+struct audit;
+
+int audit_new(struct broker *broker, struct audit **ret_audit);
+struct audit *audit_free(struct audit *audit);
+/* AuditRate= was changed. */
+void audit_set_rate(struct audit *audit);
+/* Somebody wants memory of this node pool: what is being audited is back soon, and the broker kicked then. */
+void audit_let_go(struct audit *audit, struct node_pool *np);

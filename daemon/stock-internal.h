@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What stock.c (the loop thread) and stock-work.c (the workers) share.
+ *
+ * A work has up to four stages: set-up, slices, clearing, finish. All but the slices of a large fill run as one job on one
+ * worker of the extent's node; those are shared out among several, because two threads populate up to 1.6 times as fast as one,
+ * while one thread that clears saturates memory already.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "clear.h"
+#include "clearing.h"
+#include "stock.h"
+
+enum stage { STAGE_SETUP, STAGE_SLICES, STAGE_CLEARING, STAGE_FINISH, STAGE_END };
+
+struct work_kind {
+        int (*setup)(struct work *work);
+        int (*slice)(struct work *work, uint64_t offset_bytes, uint64_t bytes); /* NULL: set-up is all */
+        int (*clear)(struct work *work); /* 1: there is more; NULL: nothing is to be cleared */
+        int (*finish)(struct work *work, int r);
+        bool is_zeroed_by_slices; /* a slice costs its size, not next to nothing */
+};
+
+extern const struct work_kind work_kind_fill, work_kind_scrub, work_kind_cut, work_kind_drop, work_kind_unmap, work_kind_audit;
+
+struct part {
+        struct job job;
+        struct work *work;
+};
+
+struct stock_node {
+        int node;
+        struct worker_pool *workers;
+        struct clearing clearing;
+};
+
+struct work {
+        struct stock *stock;
+        struct stock_node *node;
+        struct extent *extent;
+        struct extent_file *file;
+        const struct work_kind *kind;
+        uint64_t from_bytes, to_bytes;
+        bool test_pins;
+        bool in_rounds;   /* the loop thread submits the slices, part by part */
+        enum stage stage; /* changes hands with the job, like the next three: read only while parts run in parallel */
+        int result;       /* of set-up and finish */
+        uint64_t limit_bytes; /* where the slices end, or stop so that the loop thread can think again */
+        struct clear_slices slices;
+        uint64_t found_bytes;          /* audit: offset of the byte that is not zero */
+        _Atomic uint64_t next_bytes;   /* where the next slice begins */
+        _Atomic uint64_t failed_bytes; /* the lowest offset that failed */
+        _Atomic int slice_result;
+        _Atomic bool stop;
+        stock_done_fn done;
+        void *userdata;
+        unsigned n_parts, n_parts_running, n_parts_submitted; /* loop thread only, from here on */
+        uint64_t urgent_bytes;   /* of a fill: the rest may take its time */
+        uint64_t round_start_ns; /* of a part of a fill that is measured; 0: none */
+        uint64_t round_from_bytes;
+        struct part parts[];
+};
+
+struct stock {
+        const struct config *config;
+        const struct topology *topology;
+        struct reclaim *reclaim;
+        struct warm *warm;
+        size_t n_nodes;
+        struct stock_node nodes[CONFIG_MAX_NODES];
+        uint64_t n_opened_ahead, max_opened_ahead, max_files;
+};
+
+/* Of the populating slices. */
+uint64_t work_slice_bytes(const struct work *work);
+/* A job's step: a stage, or a slice of it. */
+int work_step(struct job *job);
+/* What the next step of a job will cost; before it is submitted, and between steps. */
+void work_plan_step(struct part *part);
+/* Whether the daemon keeps its mapping of a ready extent. */
+bool work_stays_mapped(const struct stock *stock, const struct extent_file *file);
+int work_verify_placement(const struct extent_file *file, int node, uint64_t offset_bytes, uint64_t bytes);

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Clearing what came back: by which method, at what pace, for whom at once; and the audit of what is ready."""
+
+import json
+import os
+import pathlib
+import re
+import time
+
+import pytest
+from harness import holder, wait_until
+from harness.daemon import DaemonFailed
+from harness.pages import GIB, MIB, hugetlb_files, need_pages
+from hugezero_client import Client
+
+QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
+SLOW_FILL = "BackgroundRate=1M\nBatch=2M\n"  # 32 MiB take longer than any test waits
+
+
+def pool(extent="8M", target="64M", low="0%"):
+    """Half of it is taken in each test: with less ready than was asked for last a pool is below its low mark."""
+    return f"[Pool p]\nPageSize=2M\nExtentSize={extent}\nTarget={target}\nLow={low}\n"
+
+
+def is_all_back(row):
+    return row["granted_bytes"] + row["returned_bytes"] == 0 and row["ready_bytes"] >= row["target_bytes"]
+
+
+def wait_returned(daemon):
+    daemon.wait_pool(is_all_back, "everything came back and is ready again")
+
+
+def soil(child, daemon, n_bytes):
+    """Takes, fills and lets go of memory; returns its inodes."""
+    extents = child.call(holder.acquire, daemon.socket_path, n_bytes, several=True)
+    child.call(holder.fill)
+    child.call(holder.drop)
+    return {extent.inode for extent in extents}
+
+
+def methods(start_daemon):
+    """Those that this machine has, as the daemon lists them when it is given another."""
+    with pytest.raises(DaemonFailed) as failure:
+        start_daemon(config="ClearMethod=magic\n")
+    assert failure.value.code == 1
+    match = re.search(r"ClearMethod=: value \"magic\": no such method; .*machine has: ([\w, -]+)$", failure.value.stderr, re.MULTILINE)
+    assert match, failure.value.stderr
+    return match[1].split(", ")
+
+
+# The method
+
+
+def test_an_unknown_method_is_refused_with_a_list_of_the_known_ones(start_daemon):
+    known = methods(start_daemon)
+    assert known[:2] == ["memset", "generic"]
+    assert len(set(known)) == len(known) > 2
+
+
+def test_memory_is_zero_after_each_method_and_it_is_the_same_memory(start_daemon, start_child):
+    need_pages(64)
+    for method in methods(start_daemon):
+        daemon = start_daemon(pools=["2M:16M:16M"], config=f"ClearMethod={method}\nBatch=6M\n{QUICK}")
+        daemon.wait_full()
+        assert {row["clear_method"] for row in daemon.pools()} == {method}
+        child = start_child()
+        soiled = soil(child, daemon, 16 * MIB)
+        wait_returned(daemon)
+        (extent,) = child.call(holder.acquire, daemon.socket_path, 16 * MIB)
+        assert {extent.inode} == soiled, "it was not cleared but exchanged"
+        assert child.call(holder.is_zero), method
+        assert daemon.status()["scrubbed_bytes_total"] == 16 * MIB
+        child.kill()
+        daemon.stop()
+
+
+def wait_measured(daemon):
+    return wait_until(lambda: all(row["clear_method"] for row in daemon.pools()) and daemon.pools(), "the methods were measured")
+
+
+@pytest.mark.parametrize("spec", ["2M:auto:256M", "2M:16M:256M", "2M:2M:64M"])
+def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_daemon, start_child, spec):
+    need_pages(256)
+    known = methods(start_daemon)
+    daemon = start_daemon(pools=[spec], config=QUICK)
+    rows = wait_measured(daemon)
+    assert {row["clear_method"] for row in rows} <= set(known)
+    daemon.wait_full()
+    # Whatever was filled for measuring only is gone
+    for row in daemon.pools():
+        assert row["extent_bytes"] == 0 or row["n_extents_ready"] * row["extent_bytes"] == row["ready_bytes"] == row["target_bytes"]
+    child = start_child()
+    soil(child, daemon, 16 * MIB)
+    wait_returned(daemon)
+    child.call(holder.acquire, daemon.socket_path, 16 * MIB, several=True)
+    assert child.call(holder.is_zero)
+    lines = re.findall(r"^.*node (\d+): fills by \d+ of \d+ threads.*; clears, as measured in (\d+) ms, 2 MiB: (\S+) ", daemon.stderr(), re.MULTILINE)
+    assert sorted(int(node) for node, _, _ in lines) == sorted({row["node"] for row in rows})
+    assert {method for _, _, method in lines} <= set(known)
+    answer = daemon.control("status")
+    for row in rows:
+        assert f"node {row['node']}: clears by {row['clear_method']}, fills by " in answer.stdout
+    answer = daemon.control("doctor")
+    for row in rows:
+        assert f"clearing: node {row['node']}: by {row['clear_method']}; fills by " in answer.stdout
+
+
+def test_a_client_that_comes_while_methods_are_measured_gets_its_memory(start_daemon, start_child):
+    need_pages(256)
+    for _ in range(5):
+        daemon = start_daemon(pools=["2M:auto:256M"])
+        child = start_child()
+        child.call(holder.acquire, daemon.socket_path, 64 * MIB, on_miss="fill")
+        assert child.call(holder.is_zero)
+        child.kill()
+        daemon.stop()
+
+
+# The pace
+
+
+def test_a_pool_becomes_full_for_the_first_time_without_a_pace(start_daemon):
+    need_pages(64)
+    daemon = start_daemon(config=SLOW_FILL + pool())
+    daemon.wait_full()  # in a minute, at that pace
+
+
+def test_clearing_in_the_background_keeps_its_pace(start_daemon, start_child):
+    need_pages(64)
+    daemon = start_daemon(config=f"BackgroundRate=32M\nBatch=2M\n{QUICK}{pool()}")
+    daemon.wait_full()
+    child = start_child()
+    start_s = time.monotonic()
+    soiled = soil(child, daemon, 32 * MIB)
+    wait_returned(daemon)
+    # 16 slices of a sixteenth of a second, of which the last one is not waited for; that it takes longer proves nothing
+    assert time.monotonic() - start_s >= 0.9, "the pace was not kept"
+    assert daemon.pool()["paced_wait_ms"] == 0, "nobody waited"
+    extents = child.call(holder.acquire, daemon.socket_path, 32 * MIB, several=True)
+    assert {extent.inode for extent in extents} == soiled
+    assert child.call(holder.is_zero)
+
+
+@pytest.mark.parametrize("recycle", ["same-service", "never"])
+def test_a_client_that_waits_is_not_kept_waiting_by_the_pace(start_daemon, start_child, recycle):
+    need_pages(64)
+    daemon = start_daemon(config=f"{SLOW_FILL}Recycle={recycle}\n{QUICK}{pool()}")
+    daemon.wait_full()
+    child = start_child()
+    soil(child, daemon, 32 * MIB)
+    daemon.wait_pool(lambda row: row["granted_bytes"] == 0 and row["ready_bytes"] < 64 * MIB, "the memory came back")
+    child.call(holder.acquire, daemon.socket_path, 64 * MIB, on_miss="wait", timeout_ms=20000, several=True)
+    assert child.call(holder.is_zero)
+
+
+def test_the_time_that_a_client_waits_for_paced_work_is_counted(start_daemon, start_child):
+    need_pages(64)
+    # All of it takes 8 s at that pace; and 10 ms without, by a slow method
+    daemon = start_daemon(config=f"BackgroundRate=8M\nBatch=2M\nClearMethod=generic\n{QUICK}{pool(target='128M')}")
+    daemon.wait_full()
+    child = start_child()
+    soil(child, daemon, 64 * MIB)
+    daemon.wait_pool(lambda row: row["ready_bytes"] == (64 + 8) * MIB, "the first extent was cleared, and the others wait for their turn")
+    assert daemon.pool()["paced_wait_ms"] == 0
+    child.call(holder.acquire, daemon.socket_path, 128 * MIB, on_miss="wait", timeout_ms=20000, several=True)
+    assert child.call(holder.is_zero)
+    (row,) = [row for row in daemon.pools() if row["granted_bytes"]]
+    assert 0 < row["paced_wait_ms"] < 8000
+    assert json.loads(daemon.control("status", "--json").stdout)["pools"][0]["paced_wait_ms"] >= 0
+
+
+def test_memory_below_the_low_mark_is_cleared_without_a_pace(start_daemon, start_child):
+    need_pages(64)
+    daemon = start_daemon(config=f"{SLOW_FILL}{QUICK}{pool(low='100%')}")
+    daemon.wait_full()
+    soil(start_child(), daemon, 32 * MIB)
+    wait_returned(daemon)
+
+
+def test_above_the_low_mark_a_fill_goes_on_at_its_pace(start_daemon, start_child):
+    need_pages(128)
+    daemon = start_daemon(config=f"{SLOW_FILL}Recycle=never\n{QUICK}{pool(extent='auto', low='51%')}")
+    daemon.wait_full()
+    child = start_child()
+    for name in "ab":
+        child.call(holder.acquire, daemon.socket_path, 32 * MIB, name, on_miss="fill")
+    for name in "ab":
+        child.call(holder.drop, name)
+    # The first half is below the mark, the last MiB of the mark is in the second one
+    row = daemon.wait_pool(lambda row: row["granted_bytes"] == 0 and row["ready_bytes"] == 32 * MIB, "half of it is ready")
+    assert row["filling_bytes"] + row["returned_bytes"] >= 32 * MIB, "the rest was filled without a pace"
+    child.call(holder.acquire, daemon.socket_path, 64 * MIB, on_miss="wait", timeout_ms=20000, several=True)
+    assert child.call(holder.is_zero)
+
+
+def test_another_pace_counts_from_the_reload_on(start_daemon, start_child):
+    need_pages(64)
+    daemon = start_daemon(config=f"BackgroundRate=1M\nBatch=32M\n{QUICK}{pool(extent='32M', target='128M')}")
+    daemon.wait_full()
+    soil(start_child(), daemon, 64 * MIB)
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 96 * MIB, "one extent was cleared, and the other waits for half a minute")
+    path = daemon.folder / "hugezerod.conf"
+    path.write_text(path.read_text().replace("BackgroundRate=1M", "BackgroundRate=infinity"))
+    assert daemon.control("reload").returncode == 0
+    wait_returned(daemon)
+
+
+# The audit
+
+
+def mapping_of(pid, inode):
+    """Where a process has a hugetlb file mapped, as (start, end)."""
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        addresses, _, _, _, number = line.split()[:5]
+        if int(number) == inode[1] and "memfd:" in line:
+            return tuple(int(addr, 16) for addr in addresses.split("-"))
+    raise AssertionError(f"{inode} is not mapped in {pid}")
+
+
+def write_memory(pid, addr, data):
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(addr)
+        memory.write(data)
+
+
+@pytest.mark.large
+def test_the_audit_finds_a_byte_that_somebody_wrote(start_daemon, start_child):
+    if os.geteuid() != 0:
+        pytest.skip("only root can write into the daemon's memory")
+    need_pages(512 + 64)
+    daemon = start_daemon(pools=["2M:1G:1G"], config=f"AuditRate=1G\n{QUICK}")
+    daemon.wait_full()
+    ((inode, _),) = hugetlb_files(daemon.pid).items()
+    start, end = mapping_of(daemon.pid, inode)
+    assert end - start == GIB
+    offset = 700 * MIB + 12345
+    write_memory(daemon.pid, start + offset, b"\x01")
+    wait_until(lambda: any(row["n_audit_errors"] for row in daemon.pools()), "the audit found it")
+    assert re.search(rf"error: pool pool0, node \d+: byte {offset} of a ready extent of 1 GiB \(inode {inode[1]}\) is not zero", daemon.stderr())
+    daemon.wait_full()
+    child = start_child()
+    (extent,) = child.call(holder.acquire, daemon.socket_path, GIB)
+    assert extent.inode != inode
+    assert child.call(holder.is_zero)
+    row = daemon.pool()
+    assert row["n_audit_errors"] == 1
+    assert row["audited_bytes_total"] >= 0
+    answer = daemon.control("doctor")
+    assert answer.returncode == 1
+    assert "PROBLEM  audit: pool pool0" in answer.stdout
+
+
+def test_the_audit_reads_all_that_is_ready_and_breaks_no_grant(start_daemon, start_child):
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:4M:32M", "2M:auto:32M"], config=f"AuditRate=1G\n{QUICK}")
+    daemon.wait_full()
+    wait_until(lambda: all(row["audited_bytes_total"] > 3 * row["ready_bytes"] for row in daemon.pools()), "all was read several times")
+    child = start_child()
+    for _ in range(20):
+        # All there is, at once, the extent that is being read included
+        child.call(holder.acquire, daemon.socket_path, 32 * MIB, "fixed", pool="pool0", several=True)
+        child.call(holder.acquire, daemon.socket_path, 32 * MIB, "auto", pool="pool1", several=True)
+        assert child.call(holder.is_zero, "fixed") and child.call(holder.is_zero, "auto")
+        child.call(holder.drop, "fixed")
+        child.call(holder.drop, "auto")
+        wait_until(lambda: all(map(is_all_back, daemon.pools())), "everything came back")
+    assert all(row["n_audit_errors"] == 0 for row in daemon.pools())
+
+
+def test_what_is_audited_is_in_the_books_as_ready(start_daemon):
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:32M:32M"], config="AuditRate=1G\n")
+    daemon.wait_full()
+    with Client(daemon.socket_path) as client:
+        while sum(row["audited_bytes_total"] for row in client.pools()) < GIB // 4:
+            for row in client.pools():
+                assert row["ready_bytes"] == row["largest_ready_bytes"] == 32 * MIB
+                assert row["n_extents_ready"] == 1
+
+
+def test_no_audit_reads_anything_when_it_is_turned_off(start_daemon, start_child):
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:16M:16M"], config=f"AuditRate=0\n{QUICK}")
+    daemon.wait_full()
+    child = start_child()
+    for _ in range(5):
+        soil(child, daemon, 16 * MIB)
+        wait_returned(daemon)
+    assert daemon.pool()["audited_bytes_total"] == 0
