@@ -9,28 +9,25 @@
 #include <sys/socket.h>
 
 #include "cleanup.h"
+#include "complain.h"
 #include "ctl.h"
-
-__attribute__((format(printf, 1, 0))) static void print_error(const char *format, va_list arguments) {
-        (void) fflush(stdout); /* keeps the order where both go to one terminal */
-        (void) fputs("hugezeroctl: ", stderr);
-        (void) vfprintf(stderr, format, arguments);
-        (void) fputc('\n', stderr);
-}
 
 void ctl_error(const char *format, ...) {
         va_list arguments;
+        (void) fflush(stdout); /* keeps the order where both go to one terminal */
         va_start(arguments, format);
-        print_error(format, arguments);
+        complain_list("hugezeroctl", NULL, format, arguments);
         va_end(arguments);
 }
 
 int ctl_usage_error(const char *verb, const char *format, ...) {
+        char hint[64];
         va_list arguments;
+        (void) snprintf(hint, sizeof(hint), "Try: hugezeroctl %s%s--help", verb ? verb : "", verb ? " " : "");
+        (void) fflush(stdout);
         va_start(arguments, format);
-        print_error(format, arguments);
+        complain_list("hugezeroctl", hint, format, arguments);
         va_end(arguments);
-        (void) fprintf(stderr, "Try: hugezeroctl %s%s--help\n", verb ? verb : "", verb ? " " : "");
         return CTL_EXIT_USAGE;
 }
 

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Error messages of the programs. */
+#pragma once
+
+#include <stdarg.h>
+
+/*
+ * complain - "PROGRAM: text" and a newline on stderr
+ * @last_line: one more line, or NULL
+ * It is one write(2), so that messages of processes which run at the same time do not mix. A text that is too long for that
+ * is cut off.
+ */
+void complain(const char *program, const char *last_line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void complain_list(const char *program, const char *last_line, const char *format, va_list arguments)
+        __attribute__((format(printf, 3, 0)));
