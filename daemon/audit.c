@@ -49,12 +49,15 @@ static void drop(struct broker *broker, struct extent *extent, int r) {
         if (r == -EBADMSG) {
                 np->n_audit_errors++;
                 if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
-                        log_error("pool %s, node %d: byte %lu of a ready extent of %s (inode %lu) is not zero: somebody wrote "
+                        log_error(LOG_ID_NOT_ZERO,
+                                  LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("INODE", extent->file.ino), LOG_NUMBER("OFFSET", extent->audit_bytes)),
+                                  "pool %s, node %d: byte %lu of a ready extent of %s (inode %lu) is not zero: somebody wrote "
                                   "into it, or its memory fails; it goes back to the kernel",
                                   np->pool->name, np->node, (unsigned long) extent->audit_bytes,
                                   format_size(extent->bytes, size), (unsigned long) extent->file.ino);
         } else if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
-                log_notice("pool %s, node %d: a ready extent of %s goes back to the kernel: %s", np->pool->name, np->node,
+                log_notice(LOG_ID_MEMORY_LOST, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("ERRNO", -r)),
+                           "pool %s, node %d: a ready extent of %s goes back to the kernel: %s", np->pool->name, np->node,
                            format_size(extent->bytes, size),
                            r == -EHWPOISON ? "its memory has failed; the kernel's log says where" : "pages of it are missing");
         returns_drop(broker, extent, /* test_pins= */ true);

@@ -88,6 +88,9 @@ struct broker {
         struct log_limit doubt_limit, job_limit, files_limit;
 };
 
+/* Fields of messages about a node pool. */
+#define LOG_NODE_POOL(np) LOG_TEXT("POOL", (np)->pool->name), LOG_NUMBER("NODE", (np)->node)
+
 #define BROKER_FOREACH_NODE_POOL(broker, np)                                                          \
         for (size_t _pool = 0; _pool < (broker)->n_pools; _pool++)                                    \
                 for (struct node_pool *np = (broker)->pools[_pool]->nodes;                            \

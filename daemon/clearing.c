@@ -158,9 +158,11 @@ void clearing_log(struct clearing *clearing) {
         clearing->was_logged = true;
         describe_threads(clearing, threads, sizeof(threads));
         if (calibration)
-                log_info("node %d: fills by %s; clears, as measured in %u ms, %s", clearing->node, threads, calibration->took_ms,
+                log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
+                         "node %d: fills by %s; clears, as measured in %u ms, %s", clearing->node, threads, calibration->took_ms,
                          calibration->reason);
         else
-                log_info("node %d: fills by %s; clears, as configured, by %s", clearing->node, threads,
+                log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
+                         "node %d: fills by %s; clears, as configured, by %s", clearing->node, threads,
                          clearing->configured->name);
 }

@@ -32,13 +32,15 @@ static int take_one(struct inherited *inherited, const char *name, int fd) {
                 inherited->extents[inherited->n_extents++] = (struct inherited_extent) {.slot = slot, .fd = fd};
         else if (sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0) {
                 if (inherited->listen_fd >= 0) {
-                        log_error("the service manager passed more than one socket, one is expected (\"%s\" is too many)", name);
+                        log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EINVAL)),
+                                  "the service manager passed more than one socket, one is expected (\"%s\" is too many)", name);
                         (void) safe_close(fd);
                         return -EINVAL;
                 }
                 inherited->listen_fd = fd;
         } else {
-                log_warning("the service manager passed \"%s\", which means nothing here, ignoring", name);
+                log_warning(LOG_ID_UNKNOWN_FD, LOG_FIELDS(LOG_TEXT("FD_NAME", name)),
+                            "the service manager passed \"%s\", which means nothing here, ignoring", name);
                 (void) safe_close(fd);
         }
         return 0;

@@ -17,11 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <systemd/sd-journal.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MESSAGE_BYTES 1024 /* chosen: twice the longest configuration error */
+#define MAX_FIELDS 8       /* chosen: twice what any message has */
 
 static atomic_int log_max_level = LOG_INFO;
 static atomic_bool log_to_journal;
@@ -67,7 +69,33 @@ static void write_line(int level, const char *text) {
                 return;
 }
 
-void log_message(int level, const char *fmt, ...) {
+static void tame(char *text) {
+        for (char *p = text; *p; p++)
+                if (iscntrl((unsigned char) *p))
+                        *p = '?';
+}
+
+static int send_record(int level, const char *id, const struct log_field *fields, const char *message) {
+        char lines[3 + MAX_FIELDS][MESSAGE_BYTES + 32];
+        struct iovec parts[3 + MAX_FIELDS];
+        int n = 0;
+
+        (void) snprintf(lines[n++], sizeof(lines[0]), "MESSAGE=%s", message);
+        (void) snprintf(lines[n++], sizeof(lines[0]), "PRIORITY=%d", level);
+        (void) snprintf(lines[n++], sizeof(lines[0]), "MESSAGE_ID=%s", id);
+        for (; fields && fields->name && n < 3 + MAX_FIELDS; fields++)
+                if (fields->text)
+                        (void) snprintf(lines[n++], sizeof(lines[0]), "%s=%s", fields->name, fields->text);
+                else
+                        (void) snprintf(lines[n++], sizeof(lines[0]), "%s=%" PRId64, fields->name, fields->number);
+        for (int i = 0; i < n; i++) {
+                tame(lines[i]);
+                parts[i] = (struct iovec) {.iov_base = lines[i], .iov_len = strlen(lines[i])};
+        }
+        return sd_journal_sendv(parts, n);
+}
+
+void log_message(int level, const char *id, const struct log_field *fields, const char *fmt, ...) {
         int saved_errno = errno;
         char text[MESSAGE_BYTES];
         va_list ap;
@@ -77,10 +105,8 @@ void log_message(int level, const char *fmt, ...) {
         va_start(ap, fmt);
         (void) vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        for (char *p = text; *p; p++)
-                if (iscntrl((unsigned char) *p))
-                        *p = '?';
-        if (!log_to_journal || sd_journal_send("MESSAGE=%s", text, "PRIORITY=%d", level, NULL) < 0)
+        tame(text);
+        if (!log_to_journal || send_record(level, id, fields, text) < 0)
                 write_line(level, text);
         errno = saved_errno;
 }
@@ -97,7 +123,8 @@ int log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t interval_s)
 
         if (now - limit->interval_start_ms >= UINT64_C(1000) * interval_s) {
                 if (limit->n_dropped > 0)
-                        log_notice("%" PRIu32 " messages like the next one were left out", limit->n_dropped);
+                        log_notice(LOG_ID_LEFT_OUT, LOG_FIELDS(LOG_NUMBER("MESSAGES", limit->n_dropped)),
+                                   "%" PRIu32 " messages like the next one were left out", limit->n_dropped);
                 *limit = (struct log_limit){.interval_start_ms = now};
         }
         if (limit->n_written < burst) {

@@ -5,13 +5,32 @@
 #include <stdint.h>
 #include <syslog.h>
 
+#include "log-ids.h"
+
 void log_open(int max_level); /* LOG_ERR to LOG_DEBUG; more than that is not written */
-void log_message(int level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-#define log_error(...) log_message(LOG_ERR, __VA_ARGS__)
-#define log_warning(...) log_message(LOG_WARNING, __VA_ARGS__)
-#define log_notice(...) log_message(LOG_NOTICE, __VA_ARGS__)
-#define log_info(...) log_message(LOG_INFO, __VA_ARGS__)
-#define log_debug(...) log_message(LOG_DEBUG, __VA_ARGS__)
+
+/* What the journal keeps beside the text, to be searched by: upper-case names of journald. Texts may come from outside. */
+struct log_field {
+        const char *name;
+        const char *text; /* NULL: the number */
+        int64_t number;
+};
+#define LOG_TEXT(field_name, field_text) ((struct log_field){.name = (field_name), .text = (field_text)})
+#define LOG_NUMBER(field_name, field_number) ((struct log_field){.name = (field_name), .number = (int64_t) (field_number)})
+#define LOG_FIELDS(...) ((const struct log_field[]){__VA_ARGS__, {}})
+#define LOG_NO_FIELDS ((const struct log_field *) NULL)
+
+/*
+ * log_message - one message
+ * @id:     one of log-ids.h: whoever reads it can be told what to do
+ * @fields: LOG_FIELDS(...), at most 8 are written; or LOG_NO_FIELDS
+ */
+void log_message(int level, const char *id, const struct log_field *fields, const char *fmt, ...)
+        __attribute__((format(printf, 4, 5)));
+#define log_error(id, fields, ...) log_message(LOG_ERR, id, fields, __VA_ARGS__)
+#define log_warning(id, fields, ...) log_message(LOG_WARNING, id, fields, __VA_ARGS__)
+#define log_notice(id, fields, ...) log_message(LOG_NOTICE, id, fields, __VA_ARGS__)
+#define log_info(id, fields, ...) log_message(LOG_INFO, id, fields, __VA_ARGS__)
 
 /*
  * At most @burst messages per @interval_s through one limit; the next interval's first message is preceded by "N messages like

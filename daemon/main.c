@@ -119,7 +119,8 @@ static int run(const struct topology *topology, const struct config_args *args, 
         int r;
 
         if (!access_sees_all_users("/proc/self/uid_map") || !access_sees_all_users("/proc/self/gid_map")) {
-                log_error("hugezerod does not run in a user namespace that lacks users or groups: all that are missing would be one to "
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EPERM)),
+                          "hugezerod does not run in a user namespace that lacks users or groups: all that are missing would be one to "
                           "it, and get each other's memory. Run it outside, or without PrivateUsers=");
                 return -EPERM;
         }
@@ -157,7 +158,8 @@ int main(int argc, char **argv) {
         log_open(LOG_INFO);
         r = topology_new("/sys", &topology);
         if (r < 0) {
-                log_error("reading the machine's nodes and page sizes from /sys failed: %s", strerror(-r));
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "reading the machine's nodes and page sizes from /sys failed: %s", strerror(-r));
                 return EXIT_FAILURE;
         }
         args.config_path = arg_config_path;
@@ -166,7 +168,7 @@ int main(int argc, char **argv) {
         config = malloc(sizeof(*config));
         r = config ? config_load(&args, topology, config, error) : -ENOMEM;
         if (r < 0)
-                log_error("%s", r == -ENOMEM ? "out of memory" : error);
+                log_error(LOG_ID_CONFIG_INVALID, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "%s", r == -ENOMEM ? "out of memory" : error);
         else if (arg_check_config) {
                 printf("The configuration is valid.\n");
                 r = flush_output() == EXIT_SUCCESS ? 0 : -EIO;

@@ -69,10 +69,10 @@ static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
                                                                            "out of memory");
         }
         if (r >= 0) {
-                log_info("the configuration was read again");
+                log_info(LOG_ID_RELOADED, LOG_NO_FIELDS, "the configuration was read again");
                 return 0;
         }
-        log_error("reloading failed, nothing was changed: %s", error);
+        log_error(LOG_ID_RELOAD_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "reloading failed, nothing was changed: %s", error);
         (void) snprintf(ret_text, WIRE_MAX_TEXT_BYTES + 1, "%.*s", WIRE_MAX_TEXT_BYTES, error);
         return r;
 }
@@ -102,21 +102,30 @@ static int handle_signals(struct manager *manager) {
         return 0;
 }
 
-static void log_start(const struct config *config, unsigned n_adopted) {
+static void log_pool(const struct config_pool *pool, const struct config_pool_node *node) {
         char page[FORMAT_SIZE_BYTES], extent[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES];
 
-        log_info("hugezerod %s serves on %s", HUGEZERO_VERSION, config->socket_path);
+        log_info(LOG_ID_POOL,
+                 LOG_FIELDS(LOG_TEXT("POOL", pool->name), LOG_NUMBER("NODE", node->node),
+                            LOG_NUMBER("TARGET_BYTES", node->target_bytes), LOG_NUMBER("PAGE_SIZE_BYTES", pool->page_size_bytes)),
+                 "pool %s, node %d: %s of %s pages, extents %s", pool->name, node->node,
+                 format_size(node->target_bytes, target), format_size(pool->page_size_bytes, page),
+                 pool->extent_bytes == 0 ? "auto" : format_size(pool->extent_bytes, extent));
+}
+
+static void log_start(const struct config *config, unsigned n_adopted) {
+        log_info(LOG_ID_STARTED, LOG_FIELDS(LOG_TEXT("VERSION", HUGEZERO_VERSION), LOG_TEXT("SOCKET", config->socket_path)),
+                 "hugezerod %s serves on %s", HUGEZERO_VERSION, config->socket_path);
         if (n_adopted > 0)
-                log_info("%u extents were taken over from the daemon before", n_adopted);
+                log_info(LOG_ID_ADOPTED, LOG_FIELDS(LOG_NUMBER("EXTENTS", n_adopted)),
+                         "%u extents were taken over from the daemon before", n_adopted);
         if (config->pools_are_default)
-                log_notice("no pool is configured: half of each node's free pages of the default size make the pool \"%s\"",
+                log_notice(LOG_ID_DEFAULT_POOL, LOG_FIELDS(LOG_TEXT("POOL", config->pools[0].name)),
+                           "no pool is configured: half of each node's free pages of the default size make the pool \"%s\"",
                            config->pools[0].name);
         for (size_t i = 0; i < config->n_pools; i++)
                 for (size_t k = 0; k < config->pools[i].n_nodes; k++)
-                        log_info("pool %s, node %d: %s of %s pages, extents %s", config->pools[i].name,
-                                 config->pools[i].nodes[k].node, format_size(config->pools[i].nodes[k].target_bytes, target),
-                                 format_size(config->pools[i].page_size_bytes, page),
-                                 config->pools[i].extent_bytes == 0 ? "auto" : format_size(config->pools[i].extent_bytes, extent));
+                        log_pool(&config->pools[i], &config->pools[i].nodes[k]);
 }
 
 static void on_watchdog(int fd, short what, void *userdata) {
@@ -198,7 +207,8 @@ int manager_new(const struct topology *topology, const struct config_args *args,
                 r = build(manager, topology, inherited, &what);
         }
         if (r < 0) {
-                log_error("%s on %s failed: %s", what, config->socket_path, strerror(-r));
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r), LOG_TEXT("SOCKET", config->socket_path)),
+                          "%s on %s failed: %s", what, config->socket_path, strerror(-r));
                 manager_free(manager);
                 return r;
         }
@@ -213,7 +223,8 @@ int manager_run(struct manager *manager) {
         /* Ready means able to serve: the pools fill meanwhile, and what is missing can be waited for. */
         (void) sd_notify(/* unset_environment= */ 0, "READY=1");
         r = event_base_dispatch(manager->base);
-        log_info("stopping after %lu grants", (unsigned long) manager->broker->n_granted_total);
+        log_info(LOG_ID_STOPPED, LOG_FIELDS(LOG_NUMBER("GRANTS", manager->broker->n_granted_total)),
+                 "stopping after %lu grants", (unsigned long) manager->broker->n_granted_total);
         return r < 0 ? -EIO : 0;
 }
 

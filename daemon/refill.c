@@ -94,7 +94,8 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
                 return;
         broker_kick(broker);
         if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
-                log_error("filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
+                log_error(LOG_ID_FILL_FAILED, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("ERRNO", -r)),
+                          "filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
                           r == -EXDEV     ? "the kernel placed its pages on another node" :
                           r == -EHWPOISON ? "its memory has failed; the kernel's log says where" :
                                             strerror(-r));
@@ -110,7 +111,8 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
         r = stock_make_ready(broker->stock, extent);
         if (r < 0) {
                 if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
-                        log_error("an extent of pool %s cannot be watched and is dropped: %s; raise %s", np->pool->name,
+                        log_error(LOG_ID_WATCH_FAILED, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("ERRNO", -r)),
+                                  "an extent of pool %s cannot be watched and is dropped: %s; raise %s", np->pool->name,
                                   strerror(-r), r == -ENOSPC ? "fs.inotify.max_user_watches" : "the limit of open files");
                 refill_pause(broker, np);
                 returns_drop(broker, extent, /* test_pins= */ false);
@@ -140,7 +142,8 @@ static void note_shortfall(struct broker *broker, struct node_pool *np, uint64_t
         if (np->short_logged || np->paused) /* why it is paused was said then */
                 return;
         np->short_logged = true;
-        log_notice("pool %s on node %d is short of %s: the kernel has too few free %s pages there; more are taken as they appear",
+        log_notice(LOG_ID_SHORT, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("MISSING_BYTES", np->shortfall_bytes)),
+                   "pool %s on node %d is short of %s: the kernel has too few free %s pages there; more are taken as they appear",
                    np->pool->name, np->node, format_size(np->shortfall_bytes, missing),
                    format_size(np->pool->page_size_bytes, page));
 }
@@ -151,7 +154,8 @@ static void end_shortfall(struct node_pool *np) {
         if (!np->short_logged)
                 return;
         np->short_logged = false;
-        log_notice("pool %s on node %d has all its pages again", np->pool->name, np->node);
+        log_notice(LOG_ID_RECOVERED, LOG_FIELDS(LOG_NODE_POOL(np)),
+                   "pool %s on node %d has all its pages again", np->pool->name, np->node);
 }
 
 static void shrink_done(void *userdata, struct extent *extent, int r) {
@@ -194,7 +198,8 @@ static bool has_descriptors(struct broker *broker, struct node_pool *np) {
                 return true;
         arm_retry(broker);
         if (log_limit_pass(&broker->files_limit, /* burst= */ 1, /* interval_s= */ 3600))
-                log_warning("the pools stop at %lu extents: the limit of open files leaves room for no more; raise LimitNOFILE=, or "
+                log_warning(LOG_ID_FILES_LIMIT, LOG_FIELDS(LOG_TEXT("POOL", np->pool->name), LOG_NUMBER("EXTENTS", n_extents)),
+                            "the pools stop at %lu extents: the limit of open files leaves room for no more; raise LimitNOFILE=, or "
                             "choose a larger ExtentSize= for pool %s", (unsigned long) n_extents, np->pool->name);
         return false;
 }

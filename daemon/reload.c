@@ -118,7 +118,8 @@ static void take_over_settings(struct config *config, const struct config *fresh
             config->socket_mode != fresh->socket_mode || config->workers_per_node != fresh->workers_per_node ||
             config->clear_method != fresh->clear_method || config->batch_bytes != fresh->batch_bytes ||
             config->warm_extents != fresh->warm_extents || config->share_page_tables != fresh->share_page_tables)
-                log_notice("Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, ClearMethod=, Batch=, WarmExtents= and "
+                log_notice(LOG_ID_RESTART_NEEDED, LOG_NO_FIELDS,
+                           "Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, ClearMethod=, Batch=, WarmExtents= and "
                            "SharePageTables= take effect when the daemon is started again");
         config->allow_users = fresh->allow_users;
         config->allow_groups = fresh->allow_groups;

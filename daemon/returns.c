@@ -174,10 +174,13 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
         reclaim_detach(broker->reclaim, extent->file.fd, charge->wd, on_gone, charge);
 }
 
-static void log_doubt(struct broker *broker, const struct extent *extent, const char *reason) {
+static void log_doubt(struct broker *broker, const struct extent *extent, const char *id, const char *reason) {
         broker->n_doubts++;
         if (extent->grant && log_limit_pass(&broker->doubt_limit, LOG_BURST, LOG_INTERVAL_S))
-                log_notice("memory of grant %lu (uid %u) %s", (unsigned long) extent->grant->id, (unsigned) extent->grant->uid,
+                log_notice(id,
+                           LOG_FIELDS(LOG_NUMBER("GRANT", extent->grant->id), LOG_NUMBER("UID", extent->grant->uid),
+                                      LOG_NODE_POOL(extent->node_pool)),
+                           "memory of grant %lu (uid %u) %s", (unsigned long) extent->grant->id, (unsigned) extent->grant->uid,
                            reason);
 }
 
@@ -194,7 +197,7 @@ void returns_drop_doubtful(struct broker *broker, struct extent *extent) {
 
         /* A reopenable grant is reopened as a matter of course. */
         if (!extent->reopenable || !extent->foreign_open)
-                log_doubt(broker, extent,
+                log_doubt(broker, extent, LOG_ID_DOUBT,
                           extent->foreign_open ? "goes back to the kernel, not into the pool: somebody opened it by himself" :
                           extent->doubt ? "goes back to the kernel, not into the pool: events about it were lost" :
                                           "goes back to the kernel, not into the pool: its holder sealed or grew it");
@@ -222,7 +225,9 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
                 return;
         if (r < 0 || extent->foreign_open) {
                 if (r != -ENOSPC && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
-                        log_notice("a returned extent of pool %s on node %d is dropped instead of kept: %s",
+                        log_notice(LOG_ID_NOT_KEPT,
+                                   LOG_FIELDS(LOG_NODE_POOL(extent->node_pool), LOG_NUMBER("ERRNO", -r)),
+                                   "a returned extent of pool %s on node %d is dropped instead of kept: %s",
                                    extent->node_pool->pool->name, extent->node_pool->node,
                                    r == -EXDEV      ? "its holder moved, sealed or grew it" :
                                    r == -EHWPOISON  ? "its memory has failed; the kernel's log says where" :
@@ -309,7 +314,8 @@ static void ask(struct broker *broker, struct extent *extent) {
         if (action == RECLAIM_KEEP) {
                 if (held == 0 && !extent->unlocked) {
                         extent->unlocked = true;
-                        log_doubt(broker, extent, "was unlocked by its holder; it is his until the kernel says that he has let go");
+                        log_doubt(broker, extent, LOG_ID_UNLOCKED,
+                                  "was unlocked by its holder; it is his until the kernel says that he has let go");
                 }
                 return;
         }
@@ -392,7 +398,8 @@ static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
 void returns_on_overflow(void *userdata) {
         struct broker *broker = userdata;
 
-        log_warning("events about granted memory were lost (the inotify queue overflowed): it will go back to the kernel when "
+        log_warning(LOG_ID_EVENTS_LOST, LOG_NO_FIELDS,
+                    "events about granted memory were lost (the inotify queue overflowed): it will go back to the kernel when "
                     "it is returned; raise fs.inotify.max_queued_events if this happens again");
         reclaim_find_gone(broker->reclaim);
         BROKER_FOREACH_NODE_POOL(broker, np)

@@ -153,7 +153,8 @@ static int server_make_socket(struct server *server, const struct config *config
         if (r >= 0 && listen(fd, BACKLOG) < 0)
                 r = negative_errno();
         if (r < 0) {
-                log_error("Cannot listen on \"%s\": %s. %s", config->socket_path,
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r), LOG_TEXT("SOCKET", config->socket_path)),
+                          "Cannot listen on \"%s\": %s. %s", config->socket_path,
                           r == -EXDEV ? "the folder is not safe" : strerror(-r), what_to_do(r));
                 return r;
         }
@@ -175,7 +176,8 @@ static int server_take_socket(struct server *server, int fd) {
 
         if (!has_option(fd, SO_DOMAIN, AF_UNIX) || !has_option(fd, SO_TYPE, SOCK_SEQPACKET) ||
             !has_option(fd, SO_ACCEPTCONN, 1)) {
-                log_error("Cannot serve on the descriptor that was passed: it is no listening unix socket of type "
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EPROTOTYPE)),
+                          "Cannot serve on the descriptor that was passed: it is no listening unix socket of type "
                           "SOCK_SEQPACKET. "
                           "The socket unit needs ListenSequentialPacket= and Accept=no");
                 return -EPROTOTYPE;
@@ -191,7 +193,8 @@ static int server_take_socket(struct server *server, int fd) {
 
 static void server_pause(struct server *server, int error) {
         if (log_limit_pass(&server->accept_limit, /* burst */ 1, /* interval_s */ 60))
-                log_warning("Cannot accept connections: %s. Clients wait; raise LimitNOFILE= if this is lasting",
+                log_warning(LOG_ID_ACCEPT_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -error)),
+                            "Cannot accept connections: %s. Clients wait; raise LimitNOFILE= if this is lasting",
                             strerror(-error));
         (void) event_del(server->acceptable);
         (void) event_add(server->resume, &(struct timeval){.tv_usec = PAUSE_MS * 1000});

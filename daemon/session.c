@@ -149,9 +149,11 @@ static void send_last_words(int fd, uint32_t request_id, int error, const char *
                 (void) fdpass_send(fd, buffer, (size_t) n_bytes, NULL, 0);
 }
 
-static void session_log(const struct session *session, struct log_limit *limit, const char *what, const char *text) {
+static void session_log(const struct session *session, struct log_limit *limit, const char *id, const char *what,
+                        const char *text) {
         if (log_limit_pass(limit, BREACHES_PER_MINUTE, /* interval_s */ 60))
-                log_notice("%s the client with pid %d and uid %u: %s", what, (int) session->identity.pid,
+                log_notice(id, LOG_FIELDS(LOG_NUMBER("PID", session->identity.pid), LOG_NUMBER("UID", session->identity.uid)),
+                           "%s the client with pid %d and uid %u: %s", what, (int) session->identity.pid,
                            (unsigned) session->identity.uid, text);
 }
 
@@ -166,7 +168,7 @@ __attribute__((format(printf, 4, 5))) static void session_breach(struct session 
         (void) vsnprintf(text, sizeof(text), fmt, args);
         va_end(args);
         send_last_words(session->fd, request_id, error, text);
-        session_log(session, &session->context->breach_limit, "Cutting off", text);
+        session_log(session, &session->context->breach_limit, LOG_ID_CLIENT_CUT_OFF, "Cutting off", text);
         session_end(session);
 }
 
@@ -177,12 +179,13 @@ static void session_check(struct session *session, int r) {
         if (context->outboxes.refs_exhausted) {
                 context->outboxes.refs_exhausted = false;
                 if (log_limit_pass(&context->refs_limit, /* burst */ 1, /* interval_s */ 60))
-                        log_warning("Cannot send descriptors: the kernel counts too many of this user in flight (%u of ours); "
+                        log_warning(LOG_ID_FDS_IN_FLIGHT, LOG_FIELDS(LOG_NUMBER("FDS_IN_FLIGHT", context->outboxes.n_fds_in_flight)),
+                                    "Cannot send descriptors: the kernel counts too many of this user in flight (%u of ours); "
                                     "grants wait. Raise LimitNOFILE=, or lower MaxFdsInFlight=",
                                     context->outboxes.n_fds_in_flight);
         }
         if (r == -ETIMEDOUT && !session->ended)
-                session_log(session, &context->breach_limit, "Cutting off", "it does not read its replies");
+                session_log(session, &context->breach_limit, LOG_ID_CLIENT_CUT_OFF, "Cutting off", "it does not read its replies");
         if (r < 0)
                 session_end(session);
 }
@@ -629,7 +632,7 @@ static int session_admit(struct session *session) {
         (void) snprintf(text, sizeof(text), "uid %u is not named by AllowUsers=, and none of its groups by AllowGroups=",
                         (unsigned) session->identity.uid);
         send_last_words(session->fd, 0, -EACCES, text);
-        session_log(session, &session->context->refused_limit, "Refusing a connection to", text);
+        session_log(session, &session->context->refused_limit, LOG_ID_CLIENT_REFUSED, "Refusing a connection to", text);
         return -EACCES;
 }
 
@@ -650,7 +653,7 @@ static int session_charge(struct session *session) {
         else
                 (void) snprintf(text, sizeof(text), "hugezerod is out of memory for another connection");
         send_last_words(session->fd, 0, r, text);
-        session_log(session, &session->context->refused_limit, "Refusing a connection to", text);
+        session_log(session, &session->context->refused_limit, LOG_ID_CLIENT_REFUSED, "Refusing a connection to", text);
         return r;
 }
 

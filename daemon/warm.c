@@ -82,7 +82,8 @@ int warm_new(struct event_base *base, const struct config *config, struct inheri
                 if (r >= 0)
                         (void) take_fd(&inherited->ledger_fd);
                 else {
-                        log_notice("the stored ledger is of another version: the pools begin cold");
+                        log_notice(LOG_ID_LEDGER_VERSION, LOG_NO_FIELDS,
+                                   "the stored ledger is of another version: the pools begin cold");
                         store_remove(warm->store, "ledg", NULL, NULL);
                 }
         }

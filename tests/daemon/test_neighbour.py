@@ -5,17 +5,7 @@ import pathlib
 
 import pytest
 from harness import holder, wait_until
-from harness.pages import (
-    MAP_ANONYMOUS,
-    MAP_HUGETLB,
-    MAP_PRIVATE,
-    MIB,
-    PAGE_2M,
-    Mapping,
-    count,
-    free,
-    need_pages,
-)
+from harness.pages import MIB, PAGE_2M, count, free, need_pages
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
 
@@ -56,11 +46,6 @@ def test_the_memory_of_a_live_holder_is_untouched_whatever_happens_around_it(sta
     assert quiet.call(holder.is_filled_with)
 
 
-def reserve(me, n_pages):
-    """Address space with a promise of pages that are not taken yet."""
-    me.reserved = Mapping(-1, n_pages * PAGE_2M, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB)
-
-
 def use_reserved(me, n_pages):
     for page in range(n_pages):
         me.reserved.write(page * PAGE_2M, b"x")
@@ -69,7 +54,7 @@ def use_reserved(me, n_pages):
 def test_pages_that_others_have_reserved_are_not_taken(start_daemon, start_child):
     need_pages(64)
     other = start_child()
-    other.call(reserve, free() - 8)
+    other.call(holder.reserve, free() - 8)
     daemon = start_daemon(pools=["2M:2M:64M"], config=QUICK)
     row = daemon.wait_pool(lambda row: row["shortfall_bytes"], "the shortfall is known")
     assert row["ready_bytes"] + row["filling_bytes"] <= 64 * MIB - row["shortfall_bytes"]
@@ -89,7 +74,7 @@ def test_no_surplus_page_is_ever_made(start_daemon, start_child):
         pytest.skip("only root can allow overcommitting")
     try:
         surplus = count("surplus")
-        start_child().call(reserve, free() - 8)
+        start_child().call(holder.reserve, free() - 8)
         daemon = start_daemon(pools=["2M:2M:64M"], config=QUICK)
         daemon.wait_pool(lambda row: row["shortfall_bytes"] and not row["filling_bytes"], "all that can be filled is filled")
         assert count("surplus") == surplus
@@ -101,7 +86,7 @@ def test_no_surplus_page_is_ever_made(start_daemon, start_child):
 def test_a_pool_that_was_short_is_filled_when_pages_appear(start_daemon, start_child):
     need_pages(64)
     other = start_child()
-    other.call(reserve, free() - 8)
+    other.call(holder.reserve, free() - 8)
     daemon = start_daemon(pools=["2M:2M:64M"], config=QUICK)
     daemon.wait_pool(lambda row: row["shortfall_bytes"] > 0, "the shortfall is known")
     assert daemon.stderr().count("short") == 1

@@ -39,16 +39,17 @@ class Daemon:
     config: text of the configuration file; lines before the first section belong to [Daemon]
     uid:    runs as this user instead of the test's
     env:    more environment
+    wrapper: a command that ends by executing what follows it
     """
 
-    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, ready=True):
+    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, wrapper=(), ready=True):
         self.build = pathlib.Path(build)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hugezero-test-"))
         self.socket_path = str(self.folder / "socket")
         self.process = None
         self._used_before = pages.count("nr") - pages.count("free")
         try:
-            self._start(pools, config, args, uid, env)
+            self._start(pools, config, args, uid, env, wrapper)
             if ready:
                 self.wait_ready()
         except BaseException:
@@ -56,7 +57,7 @@ class Daemon:
             self.clean()
             raise
 
-    def _start(self, pools, config, args, uid, env):
+    def _start(self, pools, config, args, uid, env, wrapper):
         # Any user of the test may connect, and come here; a SocketMode= of the test's own comes later in the file and wins
         self.folder.chmod(0o711)
         mode = "" if "SocketMode=" in config else "SocketMode=0666\n"
@@ -67,7 +68,7 @@ class Daemon:
         if uid is not None:
             for path in self.folder, config_path, self.folder / "notify":
                 os.chown(path, uid, uid)
-        command = [*self._wrapper(uid), str(self.build / "daemon" / "hugezerod"), "--config", str(config_path), "--socket", self.socket_path]
+        command = [*wrapper, *self._wrapper(uid), str(self.build / "daemon" / "hugezerod"), "--config", str(config_path), "--socket", self.socket_path]
         command += [word for spec in pools for word in ("--pool", spec)]
         with open(self.folder / "stderr", "wb") as stderr:
             self.process = subprocess.Popen(

@@ -285,3 +285,8 @@ def try_admin(me, path, what):
         except Refused as refused:
             return refused.errno
     return None
+
+
+def reserve(me, n_pages):
+    """Address space with a promise of pages that are not taken yet."""
+    me.reserved = pages.Mapping(-1, n_pages * pages.PAGE_2M, flags=pages.MAP_PRIVATE | pages.MAP_ANONYMOUS | pages.MAP_HUGETLB)

@@ -16,6 +16,8 @@
 #include "cleanup.h"
 #include "log.h"
 
+#define say(level, ...) log_message(level, LOG_ID_RELOADED, LOG_NO_FIELDS, __VA_ARGS__)
+
 static int real_stderr = -EBADF, capture = -EBADF;
 
 /* Puts a file in the place of stderr. */
@@ -46,27 +48,27 @@ static const char *captured(void) {
 
 static void messages_are_lines_with_their_level(void **state) {
         log_open(LOG_DEBUG);
-        log_error("no %s", "socket");
-        log_warning("two");
-        log_notice("three");
-        log_info("four");
-        log_debug("five");
+        say(LOG_ERR, "no %s", "socket");
+        say(LOG_WARNING, "two");
+        say(LOG_NOTICE, "three");
+        say(LOG_INFO, "four");
+        say(LOG_DEBUG, "five");
         assert_string_equal(captured(), "hugezerod: error: no socket\nhugezerod: warning: two\nhugezerod: notice: three\n"
                                         "hugezerod: info: four\nhugezerod: debug: five\n");
 }
 
 static void less_serious_messages_are_left_out(void **state) {
         log_open(LOG_WARNING);
-        log_error("one");
-        log_warning("two");
-        log_notice("three");
-        log_debug("four");
+        say(LOG_ERR, "one");
+        say(LOG_WARNING, "two");
+        say(LOG_NOTICE, "three");
+        say(LOG_DEBUG, "four");
         assert_string_equal(captured(), "hugezerod: error: one\nhugezerod: warning: two\n");
 }
 
 static void text_from_outside_cannot_forge_a_line(void **state) {
         log_open(LOG_INFO);
-        log_info("pool \"%s\" is unknown", "x\nhugezerod: error: forged\r\x1b[2J\x7f");
+        say(LOG_INFO, "pool \"%s\" is unknown", "x\nhugezerod: error: forged\r\x1b[2J\x7f");
         assert_string_equal(captured(), "hugezerod: info: pool \"x?hugezerod: error: forged??[2J?\" is unknown\n");
 }
 
@@ -77,7 +79,7 @@ static void a_long_message_is_cut_and_still_a_line(void **state) {
         memset(text, 'x', sizeof(text));
         text[sizeof(text) - 1] = 0;
         log_open(LOG_INFO);
-        log_info("%s", text);
+        say(LOG_INFO, "%s", text);
         line = captured();
         assert_int_equal(strlen(line), strlen("hugezerod: info: ") + 1023 + 1);
         assert_int_equal(line[strlen(line) - 1], '\n');
@@ -87,7 +89,7 @@ static void errno_survives_a_message(void **state) {
         log_open(LOG_INFO);
         (void) close(STDERR_FILENO);
         errno = ENOTTY;
-        log_error("to nowhere");
+        say(LOG_ERR, "to nowhere");
         assert_int_equal(errno, ENOTTY);
         errno = 0;
 }
@@ -98,7 +100,7 @@ static void *write_many(void *letter) {
         memset(text, *(const char *) letter, sizeof(text));
         text[sizeof(text) - 1] = 0;
         for (int i = 0; i < 200; i++)
-                log_info("%s", text);
+                say(LOG_INFO, "%s", text);
         return NULL;
 }
 
@@ -128,14 +130,14 @@ static void a_limit_drops_and_counts(void **state) {
         log_open(LOG_INFO);
         for (int i = 0; i < 10; i++)
                 if (log_limit_pass(&limit, /* burst = */ 3, /* interval_s = */ 3600))
-                        log_warning("message %d", i);
+                        say(LOG_WARNING, "message %d", i);
         assert_int_equal(limit.n_dropped, 7);
         assert_string_equal(captured(),
                             "hugezerod: warning: message 0\nhugezerod: warning: message 1\nhugezerod: warning: message 2\n");
 
         limit.interval_start_ms -= 3600 * 1000; /* the next interval begins */
         assert_true(log_limit_pass(&limit, 3, 3600));
-        log_warning("message 10");
+        say(LOG_WARNING, "message 10");
         assert_int_equal(limit.n_dropped, 0);
         assert_non_null(strstr(captured(), "message 2\nhugezerod: notice: 7 messages like the next one were left out\n"
                                            "hugezerod: warning: message 10\n"));
@@ -156,10 +158,10 @@ static void set_journal_stream(void) {
 static void a_redirected_stderr_is_not_the_journal(void **state) {
         assert_int_equal(setenv("JOURNAL_STREAM", "8:1", /* replace = */ 1), 0);
         log_open(LOG_INFO);
-        log_info("one");
+        say(LOG_INFO, "one");
         assert_int_equal(setenv("JOURNAL_STREAM", "nonsense", /* replace = */ 1), 0);
         log_open(LOG_INFO);
-        log_info("two");
+        say(LOG_INFO, "two");
         assert_string_equal(captured(), "hugezerod: info: one\nhugezerod: info: two\n");
 }
 
@@ -190,21 +192,38 @@ static void the_journal_gets_records_with_a_priority(void **state) {
         }
         set_journal_stream();
         log_open(LOG_INFO);
-        log_warning("out of\n%s", "pages");
-        log_debug("not this");
+        log_warning(LOG_ID_SHORT,
+                    LOG_FIELDS(LOG_TEXT("POOL", "a\nMESSAGE_ID=forged"), LOG_NUMBER("NODE", 0), LOG_NUMBER("MISSING_BYTES", UINT64_C(1) << 40)),
+                    "out of\n%s", "pages");
+        say(LOG_DEBUG, "not this");
         assert_string_equal(captured(), "");
         n = recv(journal, record, sizeof(record) - 1, MSG_DONTWAIT);
         assert_true(n > 0);
         record[n] = 0;
         assert_non_null(strstr(record, "MESSAGE=out of?pages\n"));
         assert_non_null(strstr(record, "PRIORITY=4\n"));
+        assert_non_null(strstr(record, "MESSAGE_ID=" LOG_ID_SHORT "\n"));
+        assert_non_null(strstr(record, "POOL=a?MESSAGE_ID=forged\n"));
+        assert_non_null(strstr(record, "NODE=0\n"));
+        assert_non_null(strstr(record, "MISSING_BYTES=1099511627776\n"));
         assert_null(strstr(record, "CODE_FILE"));
         assert_int_equal(recv(journal, record, sizeof(record), MSG_DONTWAIT), -1);
+
+        /* More fields than there is room for are left out, not written beyond it. */
+        log_warning(LOG_ID_SHORT,
+                    LOG_FIELDS(LOG_NUMBER("A", 1), LOG_NUMBER("B", 2), LOG_NUMBER("C", 3), LOG_NUMBER("D", 4), LOG_NUMBER("E", 5),
+                               LOG_NUMBER("F", 6), LOG_NUMBER("G", 7), LOG_NUMBER("H", 8), LOG_NUMBER("I", 9)),
+                    "many");
+        n = recv(journal, record, sizeof(record) - 1, MSG_DONTWAIT);
+        assert_true(n > 0);
+        record[n] = 0;
+        assert_non_null(strstr(record, "\nH=8\n"));
+        assert_null(strstr(record, "\nI=9\n"));
 
         /* The variable was inherited, but no journal can be reached: the message must not vanish. */
         assert_int_equal(unlink("/run/systemd/journal/socket"), 0);
         log_open(LOG_INFO);
-        log_warning("no pages");
+        say(LOG_WARNING, "no pages");
         assert_string_equal(captured(), "hugezerod: warning: no pages\n");
 }
 
