@@ -61,7 +61,7 @@ mirror() {
 # -- the root file system
 
 build_root() {
-        local root=$work/root recipe
+        local root=$work/root recipe file
         recipe=$(declare -f build_root make_image mirror; declare -p root_packages masked; cat "$here"/guest.sh "$here"/*.service)
         ! up_to_date "$cache/root" "$recipe" || return 0
         say "making the root file system"
@@ -75,6 +75,10 @@ build_root() {
         systemctl --quiet --root="$root" enable hugezero-test.service
         systemctl --quiet --root="$root" set-default multi-user.target
         systemctl --quiet --root="$root" mask "${masked[@]}"
+        mkdir -p "$root/etc/systemd/system-generators"
+        for file in "$root"/lib/systemd/system-generators/*; do # none has anything to generate here
+                ln -s /dev/null "$root/etc/systemd/system-generators/${file##*/}"
+        done
         install -D -m 644 /dev/stdin "$root/etc/systemd/journald.conf.d/test.conf" <<< $'[Journal]\nStorage=volatile'
         echo hugezero-test > "$root/etc/hostname"
         tr -d - < /proc/sys/kernel/random/uuid > "$root/etc/machine-id" # without one everything would be set up as on a first boot
@@ -94,24 +98,24 @@ make_image() { # FOLDER IMAGE
 
 # fetch_kernel SUITE FOLDER - unpacks the kernel's packages, found and checked by an apt that knows nothing but this suite
 fetch_kernel() {
-        local suite=$1 to=$2 apt=$work/apt deb names
-        mkdir -p "$apt"/{etc/apt.conf.d,etc/preferences.d,state/lists/partial,cache/archives/partial,debs} "$to"
-        : > "$apt/status"
+        local suite=$1 to=$2 state=$work/apt deb names
+        mkdir -p "$state"/{etc/apt.conf.d,etc/preferences.d,state/lists/partial,cache/archives/partial,debs} "$to"
+        : > "$state/status"
         # A backport may need packages of the suite that it is for
-        printf "deb [signed-by=$keyring] $(mirror) %s main\n" "$suite" "${suite%-backports}" | sort -u > "$apt/etc/sources.list"
-        printf '%s\n' "Dir \"$apt\";" 'Dir::State "state";' "Dir::State::status \"$apt/status\";" 'Dir::Cache "cache";' \
-                'Dir::Etc "etc";' 'Acquire::Check-Valid-Until "false";' 'APT::Sandbox::User "root";' > "$apt/conf"
+        printf "deb [signed-by=$keyring] $(mirror) %s main\n" "$suite" "${suite%-backports}" | sort -u > "$state/etc/sources.list"
+        printf '%s\n' "Dir \"$state\";" 'Dir::State "state";' "Dir::State::status \"$state/status\";" 'Dir::Cache "cache";' \
+                'Dir::Etc "etc";' 'Acquire::Check-Valid-Until "false";' 'APT::Sandbox::User "root";' > "$state/conf"
         (
-                export APT_CONFIG=$apt/conf
+                export APT_CONFIG=$state/conf
                 apt-get -qq update
                 names=$(apt-get --simulate --no-install-recommends --target-release="$suite" install linux-image-amd64 |
                         awk '$1 == "Inst" && $2 ~ /^linux-.*[0-9]-amd64$/ { print $2 }')
-                cd "$apt/debs"
+                cd "$state/debs"
                 # shellcheck disable=SC2086 # one word a package
                 apt-get -qq --target-release="$suite" download $names
         )
-        for deb in "$apt"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
-        rm -r "$apt"
+        for deb in "$state"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
+        rm -r "$state"
 }
 
 byte_at() { od -An -tu"$3" -j "$2" -N "$3" "$1" | tr -d ' '; } # FILE OFFSET WIDTH

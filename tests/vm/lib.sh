@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154 # variables of the scripts and of this file
 #
-# What the scripts of this folder share. They are told apart from tests by their names, and can be used by hand.
+# What the scripts of this folder share. The caller defines usage(), and to run something: finish(), and sets $run, the folder
+# that is shared with the machine, and $child, the machine's process.
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 me=tests/vm/${0##*/}
@@ -16,6 +17,29 @@ die() { # TEXT; exit code 125: nothing was run
         exit 125
 }
 
+usage_error() {
+        say "$1; see --help"
+        exit 2
+}
+
+# parse_options "NAME..." ARG... - sets the variable NAME for --NAME VALUE, and the array command to what follows
+parse_options() {
+        local known=" $1 "
+        shift
+        while [[ ${1-} == -* ]]; do
+                if [[ $1 == --help ]]; then
+                        usage
+                        exit 0
+                fi
+                [[ $known == *" ${1#--} "* ]] || usage_error "unknown option \"$1\""
+                (($# > 1)) || usage_error "$1: a value is missing"
+                printf -v "${1#--}" %s "$2"
+                shift 2
+        done
+        (($#)) || usage_error "a command is missing"
+        command=("$@")
+}
+
 # pack_input DIR FILE COMMAND... - the archive that guest.sh unpacks: the folder (or none) and the command
 pack_input() {
         local dir=$1 file=$2 extra
@@ -26,22 +50,25 @@ pack_input() {
         rm -r "$extra"
 }
 
-# finish_run RUN_DIR RESULTS_DIR STATUS - what came out: shows the output, keeps the results, returns the command's exit code
+# finish_run - waits for the machine, shows the output, keeps the results, and exits as the command did
 finish_run() {
-        local run=$1 results=$2 status=$3
+        local status=0
+        wait "$child" || status=$?
+        child=
         cat "$run/output"
-        mkdir -p "$run/results.d"
-        tar -xf "$run/results" -C "$run/results.d" 2> /dev/null || true
+        mkdir "$run/unpacked"
+        # Nothing is in it when the machine was cut off
+        tar -xf "$run/results" -C "$run/unpacked" 2> /dev/null || true
         if [[ -n $results ]]; then
                 mkdir -p "$results"
-                cp -a "$run/results.d/." "$run/console" "$results/"
+                cp -a "$run/unpacked/." "$run/console" "$results/"
         fi
-        [[ ! -s $run/results.d/exit-code ]] || return "$(< "$run/results.d/exit-code")"
+        [[ ! -s $run/unpacked/exit-code ]] || exit "$(< "$run/unpacked/exit-code")"
         if ((status == 124 || status == 137)); then
-                say "the time limit is reached"
-                return 124
+                say "the time limit of $limit s is reached"
+                exit 124
         fi
         say "the machine ended without finishing the command (status $status); the end of its console:"
         tail -n 20 "$run/console" >&2
-        return 125
+        exit 125
 }

@@ -30,31 +30,9 @@ END
 }
 
 kernel=bookworm nodes="1G:0 1G:1" distances="" append="" work="" results="" limit=300
-parse_arguments() {
-        while (($#)); do
-                case $1 in
-                --kernel | --nodes | --distances | --append | --work | --results | --limit)
-                        (($# > 1)) || usage_error "$1: a value is missing"
-                        printf -v "${1#--}" %s "$2"
-                        shift
-                        ;;
-                --help)
-                        usage
-                        exit 0
-                        ;;
-                -*) usage_error "unknown option \"$1\"" ;;
-                *) break ;;
-                esac
-                shift
-        done
-        (($#)) || usage_error "a command is missing"
-        command=("$@")
-}
-
-usage_error() {
-        say "$1; see --help"
-        exit 2
-}
+parse_options "kernel nodes distances append work results limit" "$@"
+[[ -f $cache/root.img && -f $cache/kernel-$kernel/vmlinux ]] || die "there is no $cache/kernel-$kernel; tests/vm/build-image.sh makes it"
+run=$(mktemp -d)
 
 # machine_arguments - memory, CPUs and distances from $nodes and $distances, into $machine. One socket for each CPU: Linux doubts
 # a table that puts the CPUs of one socket on several nodes.
@@ -65,7 +43,7 @@ machine_arguments() {
                 numa=node,nodeid=$node
                 if [[ ${word%%:*} != 0 ]]; then
                         numa+=,memdev=memory$node
-                        machine+=(-object "memory-backend-ram,id=memory$node,size=${word%%:*}")
+                        machine+=(-object "memory-backend-ram,reserve=off,id=memory$node,size=${word%%:*}")
                         total=$((total + $(numfmt --from=iec "${word%%:*}")))
                 fi
                 if [[ $word == *:* ]]; then
@@ -91,29 +69,29 @@ machine_arguments() {
 
 start_machine() {
         local arguments="console=ttyS0 root=/dev/vda quiet panic=-1 nokaslr mitigations=off audit=0 no_timer_check nowatchdog"
-        arguments+=" systemd.show_status=no systemd.unified_cgroup_hierarchy=1 $append"
+        arguments+=" apparmor=0 selinux=0 cryptomgr.notests"
+        # Debian's kernels clear what they allocate; that would take the memory of reserved pages from the host
+        arguments+=" init_on_alloc=0 systemd.show_status=no systemd.unified_cgroup_hierarchy=1 $append"
         # 5-level page tables would only make emulation slower
         timeout --kill-after=5 "$limit" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
                 -machine q35 -accel tcg,thread=multi -cpu max,la57=off "${machine[@]}" \
                 -kernel "$cache/kernel-$kernel/vmlinux" -initrd "$cache/kernel-$kernel/initrd" -append "$arguments" \
                 -drive "if=virtio,format=raw,snapshot=on,file=$cache/root.img" \
                 -drive "if=virtio,format=raw,readonly=on,file=$run/input" \
-                -serial "file:$run/console" -device virtio-serial-pci \
+                -chardev "file,id=console,path=$run/console,append=on" -serial chardev:console -device virtio-serial-pci \
                 -chardev "file,id=output,path=$run/output" -device virtserialport,chardev=output,name=output \
                 -chardev "file,id=results,path=$run/results" -device virtserialport,chardev=results,name=results \
-                < /dev/null > "$run/qemu" 2>&1 &
+                < /dev/null >> "$run/console" 2>&1 &
         child=$!
 }
 
+# shellcheck disable=SC2317 # a trap calls it
 finish() {
         # timeout passes it on
         [[ -z $child ]] || kill "$child" 2> /dev/null || true
         rm -rf "$run"
 }
 
-parse_arguments "$@"
-[[ -f $cache/root.img && -f $cache/kernel-$kernel/vmlinux ]] || die "there is no $cache/kernel-$kernel; tests/vm/build-image.sh makes it"
-run=$(mktemp -d)
 trap finish EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
@@ -121,10 +99,4 @@ touch "$run"/{console,output,results}
 pack_input "$work" "$run/input" "${command[@]}"
 machine_arguments
 start_machine
-status=0
-wait "$child" || status=$?
-child=
-cat "$run/qemu" >> "$run/console"
-status_of_command=0
-finish_run "$run" "$results" "$status" || status_of_command=$?
-exit "$status_of_command"
+finish_run

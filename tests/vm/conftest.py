@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Machines for suite vm: each is booted once, runs the tests of guest/ that it is for, and every one of them is a test here."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from machines import HERE, Run
+
+ROOT = HERE.parents[1]
+# The programs of the build that run inside as they are; what is installed comes from "meson install"
+PROGRAMS = ["daemon/hugezerod", "tools/hugezeroctl", "meson-info/intro-buildoptions.json", "lib/libhugezero.so*", "tests/unit/test-*"]
+
+
+@pytest.fixture(scope="session")
+def images():
+    """images(kernel) sees to it that root file system and kernel are there."""
+
+    def ensure(*kernels):
+        if os.geteuid() != 0:
+            pytest.skip("only root can make a root file system")
+        subprocess.run([HERE / "build-image.sh", *kernels], stdin=subprocess.DEVNULL, check=True)
+
+    return ensure
+
+
+@pytest.fixture(scope="session")
+def work(build, tmp_path_factory):
+    """What is copied into a machine: root/ as installed, build/ and tests/ as far as they run there."""
+    folder = tmp_path_factory.mktemp("work")
+    subprocess.run(
+        ["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", folder / "root"], stdin=subprocess.DEVNULL, check=True
+    )
+    for pattern in PROGRAMS:
+        for path in build.glob(pattern):
+            if path.is_file():
+                (folder / "build" / path.relative_to(build)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, folder / "build" / path.relative_to(build), follow_symlinks=False)
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__", "unit", "fuzz"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run_machine(images, work, tmp_path_factory):
+    """run_machine(machine, command...) boots it, and returns process and folder of results."""
+
+    def run(machine, *command):
+        images(*([machine.kernel] if machine.kernel else []))
+        results = tmp_path_factory.mktemp("results")
+        process = subprocess.run(
+            [*machine.command(), "--work", work, "--results", results, "--limit", "600", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        return process, results
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_tests(run_machine):
+    """run_tests(machine) boots it when that was not done yet, runs the tests in its files, and returns a Run."""
+    runs = {}
+
+    def run(machine):
+        if machine not in runs:
+            runs[machine] = Run(
+                *run_machine(machine, "env", "HUGEZERO_TEST_DEADLINE_S=60", "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider",
+                             "--timeout=300", "--build=build", "--junitxml=/srv/results/junit.xml",
+                             *(f"tests/vm/guest/{name}.py" for name in machine.files))
+            )  # fmt: skip
+        return runs[machine]
+
+    return run
