@@ -54,8 +54,7 @@ mirror() {
         local url
         # shellcheck disable=SC2016 # apt's own variable
         url=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Release: bookworm' | awk 'NR == 1')
-        [[ -n $url ]] || die "apt knows no mirror of Debian 12 (bookworm); run apt-get update, or add one to /etc/apt"
-        echo "$url"
+        echo "${url:-http://deb.debian.org/debian}" # what is fetched is signed
 }
 
 # -- the root file system
@@ -67,7 +66,7 @@ build_root() {
         say "making the root file system"
         rm -rf "$cache/root"
         mmdebstrap --quiet --mode=root --variant=minbase --include="${root_packages[*]}" \
-                --aptopt='Acquire::Check-Valid-Until "false"' --dpkgopt='path-exclude=/usr/share/doc/*' \
+                --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='Acquire::Retries "3"' --dpkgopt='path-exclude=/usr/share/doc/*' \
                 --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
                 bookworm "$root" "$(mirror)" < /dev/null
         install -D -t "$root/usr/local/lib/hugezero-test" "$here/guest.sh"
@@ -104,7 +103,7 @@ fetch_kernel() {
         # A backport may need packages of the suite that it is for
         printf "deb [signed-by=$keyring] $(mirror) %s main\n" "$suite" "${suite%-backports}" | sort -u > "$state/etc/sources.list"
         printf '%s\n' "Dir \"$state\";" 'Dir::State "state";' "Dir::State::status \"$state/status\";" 'Dir::Cache "cache";' \
-                'Dir::Etc "etc";' 'Acquire::Check-Valid-Until "false";' 'APT::Sandbox::User "root";' > "$state/conf"
+                'Dir::Etc "etc";' 'Acquire::Check-Valid-Until "false";' 'Acquire::Retries "3";' 'APT::Sandbox::User "root";' > "$state/conf"
         (
                 export APT_CONFIG=$state/conf
                 apt-get -qq update
@@ -183,6 +182,7 @@ cd "$cache" # mmdebstrap wants to know where it is, and the tree may go away
 exec 9> "$cache/lock"
 flock 9 # another run makes the same
 work=$(mktemp -d "$cache/work.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-build_root
+trap 'wait; rm -rf "$work"' EXIT
+build_root & # mostly unpacking, while kernels are mostly fetched
 for suite in "$@"; do build_kernel "$suite"; done
+wait $!

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from machines import HERE, Run
+from machines import HERE, NEWEST_KERNEL, OLDEST_KERNEL, Run
 
 ROOT = HERE.parents[1]
 # The programs of the build that run inside as they are; what is installed comes from "meson install"
@@ -15,14 +15,14 @@ PROGRAMS = ["daemon/hugezerod", "tools/hugezeroctl", "meson-info/intro-buildopti
 
 @pytest.fixture(scope="session")
 def images():
-    """images(kernel) sees to it that root file system and kernel are there."""
-
-    def ensure(*kernels):
-        if os.geteuid() != 0:
-            pytest.skip("only root can make a root file system")
-        subprocess.run([HERE / "build-image.sh", *kernels], stdin=subprocess.DEVNULL, check=True)
-
-    return ensure
+    """Root file system and kernels are there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a root file system")
+    command = [HERE / "build-image.sh", OLDEST_KERNEL, NEWEST_KERNEL]
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if process.returncode:
+        last = "".join(process.stdout.splitlines(keepends=True)[-20:])
+        pytest.fail(f"the machines' images could not be made, build-image.sh ended with {process.returncode}:\n{last}", pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,6 @@ def run_machine(images, work, tmp_path_factory):
     """run_machine(machine, command...) boots it, and returns process and folder of results."""
 
     def run(machine, *command):
-        images(*([machine.kernel] if machine.kernel else []))
         results = tmp_path_factory.mktemp("results")
         process = subprocess.run(
             [*machine.command(), "--work", work, "--results", results, "--limit", "600", *command],

@@ -20,5 +20,4 @@ def test_a_page_of_a_gib_is_granted_on_the_node_that_has_it(service, start_child
     (extent,) = child.call(holder.acquire, service.socket_path, GIB, page_size=PAGE_1G)
     assert (extent.node, extent.bytes, extent.page_size) == (1, GIB, PAGE_1G)
     assert child.call(holder.nodes) == [{1}]
-    assert child.call(holder.is_zero)
     assert pages.count("free", PAGE_1G, 1) == 0

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 
+from harness import wait_until
 from harness.daemon import Daemon
 
 CONFIG = pathlib.Path("/etc/hugezero/hugezerod.conf")
@@ -59,7 +60,15 @@ class Service(Daemon):
     def start(self, text):
         """Starts it with that configuration. systemctl returns when it is ready."""
         self.configure(text)
+        run("systemctl", "reset-failed", "hugezerod.service", check=False)  # or it would soon have been started too often
         run("systemctl", "restart", "hugezerod.service")
+
+    def wait_back(self):
+        """Until nobody holds anything and all of it is ready again. (A holder that has just died may still be in the books.)"""
+        wait_until(
+            lambda: all(row["ready_bytes"] >= row["target_bytes"] and not row["granted_bytes"] for row in self.pools()),
+            "all memory is back and ready",
+        )
 
     @staticmethod
     def stop():

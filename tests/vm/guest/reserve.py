@@ -19,6 +19,7 @@ def reserve(text):
     """Runs the service with this configuration; returns its result, and what it said."""
     CONFIG.write_text(text)
     before = journal(UNIT)
+    run("systemctl", "reset-failed", UNIT, check=False)  # or it would soon have been started too often
     run("systemctl", "restart", UNIT, check=False)
     return run("systemctl", "show", "--property=Result", "--value", UNIT).strip(), journal(UNIT).removeprefix(before)
 

@@ -94,7 +94,7 @@ def test_a_member_opens_a_grant_by_path_when_it_asked_for_that(running, start_me
         child.call(holder.reopen, "plain")
     assert problem.value.error == "PermissionError"
     child.kill()
-    running.wait_full()
+    running.wait_back()
 
 
 def test_clients_are_told_apart_by_their_service(running, start_member, make_cgroup):
@@ -108,7 +108,7 @@ def test_clients_are_told_apart_by_their_service(running, start_member, make_cgr
         inodes.append(extent.inode)
         child.call(holder.fill)
         child.kill()
-        running.wait_full()
+        running.wait_back()
     assert inodes[0] == inodes[1] != inodes[2]
 
 
@@ -117,7 +117,7 @@ def test_control_works_as_installed(running):
     assert [(row["name"], row["ready_bytes"]) for row in status["pools"]] == [("p", BYTES), ("fixed", SIZE)]
     said = run("hugezeroctl", "run", "--grant", "name=ram0,bytes=4M", "--", "stat", "--dereference", "--format=%s", "{ram0.path}")
     assert said.strip() == str(4 * MIB)
-    running.wait_full()
+    running.wait_back()
 
 
 def test_stop_frees_every_page_and_leaves_holders_and_the_socket_alone(running, start_child):
@@ -149,7 +149,7 @@ def test_it_is_started_again_after_a_crash_and_holders_keep_their_memory(running
     assert child.call(holder.is_filled_with)
     assert int(running.show("NRestarts")) == 1
     child.kill()
-    running.wait_full()
+    running.wait_back()
 
 
 def test_when_the_socket_stops_nothing_is_left(running):
