@@ -177,13 +177,6 @@ int extent_file_populate(struct extent_file *file, uint64_t offset_bytes, uint64
         return 0;
 }
 
-void extent_file_touch(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes) {
-        volatile char *addr = (char *) file->addr + offset_bytes;
-
-        for (uint64_t at = 0; at < bytes; at += file->page_size_bytes)
-                addr[at] = 0;
-}
-
 int extent_file_seal(struct extent_file *file) {
         return fcntl(file->fd, F_ADD_SEALS, SEALS_AT_HAND_OUT) < 0 ? negative_errno() : 0;
 }

@@ -37,11 +37,6 @@ int extent_file_map(struct extent_file *file, int node);
 void extent_file_unmap(struct extent_file *file);
 /* MADV_POPULATE_WRITE on part of the mapping; the kernel zeroes what is missing. -ENOSPC: no page left on the node. Never SIGBUS. */
 int extent_file_populate(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes);
-/*
- * Writes one zero into each page of part of the mapping, which must be populated: what the processor or a hypervisor does at
- * the first access through a page table is done then, and whoever shares that table is spared it.
- */
-void extent_file_touch(struct extent_file *file, uint64_t offset_bytes, uint64_t bytes);
 
 /* F_SEAL_GROW | F_SEAL_SHRINK, 2-3 us. Not F_SEAL_SEAL: the pin test adds one. */
 int extent_file_seal(struct extent_file *file);

@@ -2,7 +2,7 @@
 /*
  * What stock.c (the loop thread) and stock-work.c (the workers) share.
  *
- * A work has up to four stages: set-up, slices, clearing, finish. All but the slices of a large fill run as one job on one
+ * A work has up to five stages: set-up, slices, clearing, touching, finish. All but the slices of a large fill run as one job on one
  * worker of the extent's node; those are shared out among several, because two threads populate up to 1.6 times as fast as one,
  * while one thread that clears saturates memory already.
  */
@@ -14,13 +14,14 @@
 #include "clearing.h"
 #include "stock.h"
 
-enum stage { STAGE_SETUP, STAGE_SLICES, STAGE_CLEARING, STAGE_FINISH, STAGE_END };
+enum stage { STAGE_SETUP, STAGE_SLICES, STAGE_CLEARING, STAGE_TOUCHING, STAGE_FINISH, STAGE_END };
 
 struct work_kind {
         int (*setup)(struct work *work);
         int (*slice)(struct work *work, uint64_t offset_bytes, uint64_t bytes); /* NULL: set-up is all */
         int (*clear)(struct work *work); /* 1: there is more; NULL: nothing is to be cleared */
         int (*finish)(struct work *work, int r);
+        bool is_touched;          /* when all else has succeeded */
         bool is_zeroed_by_slices; /* a slice costs its size, not next to nothing */
 };
 
@@ -46,10 +47,11 @@ struct work {
         uint64_t from_bytes, to_bytes;
         bool test_pins;
         bool in_rounds;   /* the loop thread submits the slices, part by part */
-        enum stage stage; /* changes hands with the job, like the next three: read only while parts run in parallel */
+        enum stage stage; /* changes hands with the job, like the next four: read only while parts run in parallel */
         int result;       /* of set-up and finish */
         uint64_t limit_bytes; /* where the slices end, or stop so that the loop thread can think again */
         struct clear_slices slices;
+        uint64_t touched_bytes;
         uint64_t found_bytes;          /* audit: offset of the byte that is not zero */
         _Atomic uint64_t next_bytes;   /* where the next slice begins */
         _Atomic uint64_t failed_bytes; /* the lowest offset that failed */

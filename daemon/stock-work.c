@@ -64,20 +64,11 @@ int work_verify_placement(const struct extent_file *file, int node, uint64_t off
         return n_misplaced > 0 || n_missing > 0 ? -EXDEV : 0;
 }
 
+/* Of a scrub too: its holder may have punched holes, or moved pages to another node. */
 static int populate_slice(struct work *work, uint64_t offset_bytes, uint64_t bytes) {
         int r = extent_file_populate(work->file, offset_bytes, bytes);
 
         return r < 0 ? r : work_verify_placement(work->file, work->node->node, offset_bytes, bytes);
-}
-
-static int fill_slice(struct work *work, uint64_t offset_bytes, uint64_t bytes) {
-        int r = populate_slice(work, offset_bytes, bytes);
-
-        /* The kernel zeroes by another mapping. Under a hypervisor with shadow page tables a client's first touches of a table
-         * that nobody has used cost 100 us a page, and 0.4 us after this (measured). */
-        if (r >= 0 && work_stays_mapped(work->stock, work->file))
-                extent_file_touch(work->file, offset_bytes, bytes);
-        return r;
 }
 
 /* A client that comes now shall not wait for figures. */
@@ -133,11 +124,6 @@ static int scrub_setup(struct work *work) {
         if (r >= 0)
                 begin_clearing(work);
         return r;
-}
-
-/* Its holder may have punched holes, or moved pages to another node. */
-static int scrub_slice(struct work *work, uint64_t offset_bytes, uint64_t bytes) {
-        return populate_slice(work, offset_bytes, bytes);
 }
 
 static int scrub_clear(struct work *work) {
@@ -200,9 +186,9 @@ static int audit_setup(struct work *work) {
 }
 
 const struct work_kind work_kind_fill = {
-        .setup = fill_setup, .slice = fill_slice, .finish = fill_finish, .is_zeroed_by_slices = true};
+        .setup = fill_setup, .slice = populate_slice, .finish = fill_finish, .is_touched = true, .is_zeroed_by_slices = true};
 const struct work_kind work_kind_scrub = {
-        .setup = scrub_setup, .slice = scrub_slice, .clear = scrub_clear, .finish = scrub_finish};
+        .setup = scrub_setup, .slice = populate_slice, .clear = scrub_clear, .finish = scrub_finish, .is_touched = true};
 const struct work_kind work_kind_cut = {.setup = cut_setup};
 const struct work_kind work_kind_drop = {.setup = drop_setup};
 const struct work_kind work_kind_unmap = {.setup = unmap_setup};
@@ -248,6 +234,25 @@ static bool do_slice(struct work *work) {
         return true;
 }
 
+/*
+ * The last thing before it is ready: the first access to a page that nobody has used for a while is slow (measured on a guest,
+ * a page of 2 MiB: 2 us behind scrubbing, 12 us after five seconds, less than 0.1 us behind this). 1: there is more.
+ */
+static int touch_more(struct work *work) {
+        uint64_t from_bytes = work->touched_bytes, left_bytes;
+        int r;
+
+        if (!work->kind->is_touched || work->result < 0 || atomic_load(&work->slice_result) < 0 || atomic_load(&work->stop) ||
+            is_awaited(work))
+                return 0;
+        left_bytes = work->file->bytes - from_bytes;
+        work->touched_bytes += left_bytes < EXTENT_SHARE_BYTES ? left_bytes : EXTENT_SHARE_BYTES;
+        r = clear_touch((char *) work->file->addr + from_bytes, work->touched_bytes - from_bytes, work->file->page_size_bytes);
+        if (r < 0)
+                note_failure(work, from_bytes, r);
+        return r >= 0 && work->touched_bytes < work->file->bytes;
+}
+
 static int do_stage(struct work *work) {
         int r;
 
@@ -264,13 +269,17 @@ static int do_stage(struct work *work) {
                         return 1;
                 if (work->in_rounds)
                         return 0;
-                work->stage = work->kind->clear && atomic_load(&work->slice_result) >= 0 ? STAGE_CLEARING : STAGE_FINISH;
+                work->stage = work->kind->clear && atomic_load(&work->slice_result) >= 0 ? STAGE_CLEARING : STAGE_TOUCHING;
                 return 1;
         case STAGE_CLEARING:
                 r = work->kind->clear(work);
                 if (r < 0)
                         note_failure(work, 0, r);
                 if (r <= 0)
+                        work->stage = STAGE_TOUCHING;
+                return 1;
+        case STAGE_TOUCHING:
+                if (touch_more(work) == 0)
                         work->stage = STAGE_FINISH;
                 return 1;
         case STAGE_FINISH:

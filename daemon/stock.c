@@ -82,7 +82,7 @@ static void note_round(struct work *work) {
 
 /* What is left costs nothing, and is not to queue behind the slices of others. */
 static void submit_finish(struct work *work) {
-        work->stage = STAGE_FINISH;
+        work->stage = STAGE_TOUCHING;
         if (work->parts[0].job.urgency > JOB_LOW)
                 set_urgency(work, JOB_LOW);
         submit_parts(work, 1);
@@ -322,8 +322,6 @@ int stock_adopt(struct stock *stock, struct extent *extent) {
                 r = work_verify_placement(&extent->file, node, 0, extent->file.bytes);
         if (!work_stays_mapped(stock, &extent->file))
                 extent_file_unmap(&extent->file);
-        else if (r >= 0)
-                extent_file_touch(&extent->file, 0, extent->file.bytes);
         return r;
 }
 

@@ -12,7 +12,7 @@
 
 #define WAIT_TOTAL_MS 120000 /* chosen: longer than filling any pool that this is run against by hand */
 #define WAIT_STUCK_MS 15000  /* chosen: several of the daemon's timers; nothing moves any more */
-#define WAIT_STEP_MS 20      /* chosen: short against the grace period of 1 s, long against an exchange */
+#define WAIT_STEP_MS 5       /* chosen: short, for what is ready to be measured soon after; long against an exchange */
 
 int bench_pool_supply(const struct bench *bench, struct bench_supply *ret_supply) {
         _cleanup_status_ struct hugezero_status *status = NULL;

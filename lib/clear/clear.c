@@ -62,6 +62,16 @@ int clear_pages(const struct clear_method *method, void *addr, size_t n_base_pag
         return r;
 }
 
+static void touch(void *addr, size_t n_bytes) {
+        (void) n_bytes;
+        *(volatile char *) addr = 0;
+}
+
+int clear_touch(void *addr, size_t n_bytes, size_t page_bytes) {
+        assert(n_bytes % page_bytes == 0);
+        return clear_guarded(touch, addr, n_bytes, page_bytes);
+}
+
 void clear_slices_change(struct clear_slices *slices, const struct clear_method *method, size_t batch_base_pages) {
         size_t page_bytes = clear_base_page_bytes();
 

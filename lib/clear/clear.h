@@ -103,6 +103,12 @@ int clear_next_slice(struct clear_slices *slices);
 void clear_slices_change(struct clear_slices *slices, const struct clear_method *method, size_t batch_base_pages);
 
 /*
+ * Writes a zero to the start of each page: what the processor, and on a guest the host, keeps of its recently used pages is
+ * there for the next who touches them. @n_bytes: a multiple of @page_bytes. 0, or negative as clear_pages().
+ */
+int clear_touch(void *addr, size_t n_bytes, size_t page_bytes);
+
+/*
  * Looks for a byte that is not zero. 0: all are. 1: *ret_offset_bytes is where the first other one is. Negative: as
  * clear_pages(), for memory that cannot be read.
  * @addr: aligned to the base page, like @n_bytes

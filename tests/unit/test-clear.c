@@ -354,6 +354,17 @@ static void a_byte_that_is_not_zero_is_found(void **state) {
         arena_free(&arena);
 }
 
+static void only_the_start_of_each_page_is_touched(void **state) {
+        struct arena arena = arena_new(4);
+
+        memset(arena.memory, 0xa5, 4 * page_bytes);
+        assert_int_equal(clear_touch(arena.memory, 4 * page_bytes, 2 * page_bytes), 0);
+        for (size_t at = 0; at < 4 * page_bytes; at++)
+                assert_int_equal((unsigned char) arena.memory[at], at % (2 * page_bytes) == 0 ? 0 : 0xa5);
+        assert_int_equal(clear_touch(arena.memory, 0, page_bytes), 0);
+        arena_free(&arena);
+}
+
 /* What a memory failure would send to this thread: the machine has no memory to spare for a real one. */
 static int bus_code;
 
@@ -397,6 +408,8 @@ static void a_missing_page_is_an_error_code(void **state) {
         assert_int_equal(clear_verify(memory, 3 * page_bytes, &offset_bytes), 0);
         assert_int_equal(clear_verify(memory, 8 * page_bytes, &offset_bytes), -EFAULT);
         assert_int_equal(clear_verify(memory, 3 * page_bytes, &offset_bytes), 0);
+        assert_int_equal(clear_touch(memory, 4 * page_bytes, 2 * page_bytes), 0); /* pages 0 and 2 are there, 1 is not looked at */
+        assert_int_equal(clear_touch(memory, 4 * page_bytes, page_bytes), -EFAULT);
         munmap(memory, 8 * page_bytes);
         close(fd);
 }
@@ -551,6 +564,7 @@ int main(void) {
                 cmocka_unit_test(slices_are_batches_and_slow_methods_stop_more_often),
                 cmocka_unit_test(an_extent_that_somebody_begins_to_wait_for_becomes_one_unit),
                 cmocka_unit_test(a_byte_that_is_not_zero_is_found),
+                cmocka_unit_test(only_the_start_of_each_page_is_touched),
                 test_without_fd_leak(a_missing_page_is_an_error_code),
                 cmocka_unit_test(failed_memory_is_an_error_code_of_its_own),
                 cmocka_unit_test(any_other_sigbus_kills_as_before),
