@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "clear.h"
@@ -74,6 +75,7 @@ struct stock {
         size_t n_nodes;
         struct stock_node nodes[CONFIG_MAX_NODES];
         uint64_t n_opened_ahead, max_opened_ahead, max_files;
+        pthread_mutex_t map_lock; /* who takes pages of the kernel while it overcommits */
 };
 
 /* Of the populating slices. */

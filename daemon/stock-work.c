@@ -27,19 +27,42 @@ static bool is_awaited(const struct work *work) {
 
 /* The stages of a fill */
 
-/* The kernel may hand out ordinary memory as surplus pages where overcommit allows it; those were not set aside by the operator. */
-static int map_without_surplus(struct work *work) {
+/*
+ * Where the host allows overcommitting the kernel takes ordinary memory for the pages that it lacks, as soon as they are mapped:
+ * surplus pages, which the operator has not set aside. One worker at a time looks whether there are enough, or two would both
+ * see the last one. Who is not of this daemon may still come in between: then all is given back before the next one looks, for
+ * whom a surplus page that was there already would hide his own.
+ */
+static int map_without_surplus(struct work *work, uint64_t missing_bytes) {
+        const struct topology *topology = work->stock->topology;
+        uint64_t page_bytes = work->file->page_size_bytes;
         struct topology_pages before, after;
-        int r;
+        int r = -ENOSPC;
 
-        r = topology_read_pages(work->stock->topology, work->node->node, work->file->page_size_bytes, &before);
+        (void) pthread_mutex_lock(&work->stock->map_lock);
+        if (topology_available_bytes(topology, work->node->node, page_bytes) >= missing_bytes)
+                r = topology_read_pages(topology, work->node->node, page_bytes, &before);
         if (r >= 0)
                 r = extent_file_map(work->file, work->node->node);
         if (r >= 0)
-                r = topology_read_pages(work->stock->topology, work->node->node, work->file->page_size_bytes, &after);
-        if (r < 0)
-                return r == -ENOMEM ? -ENOSPC : r;
-        return after.n_surplus_all > before.n_surplus_all ? -ENOSPC : 0;
+                r = topology_read_pages(topology, work->node->node, page_bytes, &after);
+        if (r >= 0 && after.n_surplus_all > before.n_surplus_all)
+                r = -ENOSPC;
+        if (r < 0 && !work->extent->sealed) /* a sealed one gives back when it is dropped */
+                (void) extent_file_resize(work->file, work->from_bytes);
+        (void) pthread_mutex_unlock(&work->stock->map_lock);
+        return r;
+}
+
+/* Maps the file, @missing_bytes of which have no pages yet. */
+static int map_file(struct work *work, uint64_t missing_bytes) {
+        int r;
+
+        if (topology_overcommits(work->stock->topology, work->file->page_size_bytes))
+                r = map_without_surplus(work, missing_bytes);
+        else
+                r = extent_file_map(work->file, work->node->node);
+        return r == -ENOMEM ? -ENOSPC : r;
 }
 
 static int fill_setup(struct work *work) {
@@ -51,7 +74,7 @@ static int fill_setup(struct work *work) {
                         return r;
         }
         r = extent_file_resize(work->file, work->to_bytes);
-        return r < 0 ? r : map_without_surplus(work);
+        return r < 0 ? r : map_file(work, work->to_bytes - work->from_bytes);
 }
 
 int work_verify_placement(const struct extent_file *file, int node, uint64_t offset_bytes, uint64_t bytes) {
@@ -120,7 +143,7 @@ static int scrub_setup(struct work *work) {
                 return r;
         if (check.foreign_seal || check.size_bytes > work->file->bytes || check.present_bytes > work->file->bytes)
                 return -EXDEV;
-        r = map_without_surplus(work);
+        r = map_file(work, work->file->bytes - check.present_bytes);
         if (r >= 0)
                 begin_clearing(work);
         return r;

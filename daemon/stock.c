@@ -385,6 +385,7 @@ int stock_new(struct event_base *base, const struct config *config, const struct
         stock->topology = topology;
         stock->reclaim = reclaim;
         stock->warm = warm;
+        (void) pthread_mutex_init(&stock->map_lock, NULL);
         (void) getrlimit(RLIMIT_NOFILE, &limit);
         stock->max_files = limit.rlim_cur - limit.rlim_cur / 4; /* chosen: a quarter is for clients and for the daemon itself */
         stock->max_opened_ahead = limit.rlim_cur / 3; /* each extent has a description of its own besides; the rest is for clients */
@@ -423,6 +424,7 @@ struct stock *stock_free(struct stock *stock) {
         stock_stop(stock);
         for (size_t i = 0; i < stock->n_nodes; i++)
                 clearing_done(&stock->nodes[i].clearing);
+        (void) pthread_mutex_destroy(&stock->map_lock);
         free(stock);
         return NULL;
 }

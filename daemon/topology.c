@@ -428,7 +428,6 @@ int topology_read_pages(const struct topology *topology, int node, uint64_t page
                 {"free_hugepages", false, &pages.n_free_all},
                 {"resv_hugepages", false, &pages.n_reserved_all},
                 {"surplus_hugepages", false, &pages.n_surplus_all},
-                {"nr_overcommit_hugepages", false, &pages.n_overcommit_all},
         };
 
         for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++) {
@@ -436,14 +435,18 @@ int topology_read_pages(const struct topology *topology, int node, uint64_t page
                                 ? read_node_counter(topology, node, page_size_bytes, counters[i].name, counters[i].value)
                                 : read_all_counter(topology, page_size_bytes, counters[i].name, counters[i].value);
 
-                /* The kernel does not offer overcommit for sizes above its buddy allocator's. */
-                if (r == -ENOENT && counters[i].value == &pages.n_overcommit_all)
-                        continue;
                 if (r < 0)
                         return r;
         }
         *ret_pages = pages;
         return 0;
+}
+
+bool topology_overcommits(const struct topology *topology, uint64_t page_size_bytes) {
+        uint64_t n_overcommit;
+
+        /* The kernel does not offer it for sizes above its buddy allocator's: there is no such file. */
+        return read_all_counter(topology, page_size_bytes, "nr_overcommit_hugepages", &n_overcommit) >= 0 && n_overcommit > 0;
 }
 
 uint64_t topology_available_bytes(const struct topology *topology, int node, uint64_t page_size_bytes) {

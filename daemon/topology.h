@@ -35,10 +35,11 @@ uint64_t topology_default_page_size(const struct topology *topology); /* Hugepag
 struct topology_pages {
         uint64_t n_pages, n_free, n_surplus;                      /* of the node */
         uint64_t n_free_all, n_reserved_all, n_surplus_all;       /* of all nodes: reservations belong to none */
-        uint64_t n_overcommit_all;                                /* nr_overcommit_hugepages */
 };
 /* Reads sysfs now (about 10 us a file). Returns 0, -ENOENT for a size or node that is not there. */
 int topology_read_pages(const struct topology *topology, int node, uint64_t page_size_bytes, struct topology_pages *ret_pages);
+/* Whether the kernel takes ordinary memory, surplus pages, when it has too few of that size. */
+bool topology_overcommits(const struct topology *topology, uint64_t page_size_bytes);
 /* Bytes that may be taken on the node without touching what others have reserved: min(node free, all free - all reserved). 0 on error. */
 uint64_t topology_available_bytes(const struct topology *topology, int node, uint64_t page_size_bytes);
 

@@ -111,7 +111,10 @@ static void a_machine_with_one_node(void **state) {
         assert_int_equal(pages.n_free_all, 100);
         assert_int_equal(pages.n_reserved_all, 40);
         assert_int_equal(pages.n_surplus_all, 3);
-        assert_int_equal(pages.n_overcommit_all, 8);
+        assert_true(topology_overcommits(topology, 2 * MIB));
+        put("0\n", "kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages");
+        assert_false(topology_overcommits(topology, 2 * MIB));
+        assert_false(topology_overcommits(topology, GIB));
         assert_int_equal(topology_available_bytes(topology, 0, 2 * MIB), 60 * 2 * MIB);
         assert_int_equal(topology_read_pages(topology, 0, GIB, &pages), -ENOENT);
         assert_int_equal(topology_read_pages(topology, 1, 2 * MIB, &pages), -ENOENT);
