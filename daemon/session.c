@@ -505,6 +505,7 @@ static void session_dispatch(struct session *session, const struct wire_message 
 /* Reads and answers one packet. False when there is none, or the session has ended. */
 static bool session_read(struct session *session) {
         uint8_t buffer[WIRE_MAX_MESSAGE_BYTES];
+        char fault[WIRE_FAULT_BYTES];
         struct wire_message message;
         size_t n_fds;
         int r;
@@ -525,7 +526,8 @@ static bool session_read(struct session *session) {
                 return false;
         r = wire_decode(buffer, (size_t) n_bytes, WIRE_TO_DAEMON, &message);
         if (r < 0 && r != -EOPNOTSUPP)
-                session_breach(session, 0, r, "a message of %zd bytes is malformed", n_bytes);
+                session_breach(session, 0, r, "a message of %zd bytes is malformed: %s", n_bytes,
+                               wire_explain(buffer, (size_t) n_bytes, WIRE_TO_DAEMON, fault));
         else
                 session_dispatch(session, &message);
         return !session->ended;

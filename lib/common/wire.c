@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_ERROR 4095    /* kernel limit: MAX_ERRNO */
@@ -29,25 +30,42 @@ struct cursor {
         size_t n_bytes, pos;
         bool short_of_bytes; /* the packet or the buffer ended too early */
         bool bad;            /* a field has a value that it must not have */
+        size_t item;         /* the one of C_ACQUIRE that is being coded, counted from 1; 0: none */
+        /* Of the first of all faults: */
+        const char *fault, *fault_field; /* the latter as the code names it, "item->bytes" */
+        size_t fault_item;
 };
 
-static void require(struct cursor *c, bool condition) {
-        if (!condition)
-                c->bad = true;
+static void note_fault(struct cursor *c, const char *field, const char *fault) {
+        if (c->fault)
+                return;
+        c->fault = fault;
+        c->fault_field = field;
+        c->fault_item = c->item;
 }
 
+static void require(struct cursor *c, const char *field, bool condition, const char *fault) {
+        if (condition)
+                return;
+        c->bad = true;
+        note_fault(c, field, fault);
+}
+
+#define REQUIRE(c, field, condition) require(c, #field, condition, "its value is not allowed")
+
 /* The next @n bytes of the packet, or NULL where it has ended. */
-static uint8_t *take_bytes(struct cursor *c, size_t n) {
+static uint8_t *take_bytes(struct cursor *c, const char *field, size_t n) {
         if (n > c->n_bytes - c->pos) {
                 c->short_of_bytes = true;
+                note_fault(c, field, "the message ends before it does");
                 return NULL;
         }
         c->pos += n;
         return c->bytes + c->pos - n;
 }
 
-static void code_integer(struct cursor *c, void *field, size_t n) {
-        uint8_t *wire = take_bytes(c, n), *host = field;
+static void code_integer(struct cursor *c, const char *name, void *field, size_t n) {
+        uint8_t *wire = take_bytes(c, name, n), *host = field;
 
         if (!wire) {
                 if (c->reading)
@@ -64,8 +82,8 @@ static void code_integer(struct cursor *c, void *field, size_t n) {
 }
 
 /* Zero on the wire, whatever the sender's structure holds. */
-static void code_zero(struct cursor *c, void *field, size_t n) {
-        uint8_t *wire = take_bytes(c, n);
+static void code_zero(struct cursor *c, const char *name, void *field, size_t n) {
+        uint8_t *wire = take_bytes(c, name, n);
 
         if (c->reading)
                 memset(field, 0, n);
@@ -74,39 +92,39 @@ static void code_zero(struct cursor *c, void *field, size_t n) {
         if (!c->reading)
                 memset(wire, 0, n);
         for (size_t i = 0; i < n; i++)
-                require(c, wire[i] == 0);
+                require(c, name, wire[i] == 0, "it is reserved, and not 0");
 }
 
-#define INTEGER(c, field) code_integer(c, &(field), sizeof(field))
-#define RESERVED(c, field) code_zero(c, &(field), sizeof(field))
+#define INTEGER(c, field) code_integer(c, #field, &(field), sizeof(field))
+#define RESERVED(c, field) code_zero(c, #field, &(field), sizeof(field))
 
 /* A name or version: printable ASCII, terminated, zeros up to the end of the field. */
-static void code_name(struct cursor *c, char *name, size_t n) {
+static void code_name(struct cursor *c, const char *field, char *name, size_t n) {
         size_t n_chars = 0;
 
         if (!c->reading) {
                 n_chars = strnlen(name, n);
-                uint8_t *wire = take_bytes(c, n);
+                uint8_t *wire = take_bytes(c, field, n);
                 if (wire) {
                         memset(wire, 0, n);
                         memcpy(wire, name, n_chars);
                 }
         } else {
-                uint8_t *wire = take_bytes(c, n);
+                uint8_t *wire = take_bytes(c, field, n);
                 memset(name, 0, n);
                 if (wire) {
                         memcpy(name, wire, n);
                         n_chars = strnlen(name, n);
                         for (size_t i = n_chars; i < n; i++)
-                                require(c, name[i] == 0);
+                                require(c, field, name[i] == 0, "behind its end there is more than zeros");
                 }
         }
-        require(c, n_chars < n);
+        require(c, field, n_chars < n, "it has no end");
         for (size_t i = 0; i < n_chars; i++)
-                require(c, name[i] >= ' ' && name[i] <= '~');
+                require(c, field, name[i] >= ' ' && name[i] <= '~', "it has characters that are not printable");
 }
 
-#define NAME(c, field) code_name(c, field, sizeof(field))
+#define NAME(c, field) code_name(c, #field, field, sizeof(field))
 
 /* Length of the well-formed UTF-8 sequence (RFC 3629) at the start of @s; 0 when it is none or is a control character. */
 static size_t utf8_sequence_bytes(const uint8_t *s, size_t n) {
@@ -132,18 +150,17 @@ static size_t utf8_sequence_bytes(const uint8_t *s, size_t n) {
 static void require_text(struct cursor *c, const uint8_t *text, size_t n) {
         for (size_t i = 0, n_sequence; i < n; i += n_sequence) {
                 n_sequence = utf8_sequence_bytes(text + i, n - i);
-                if (n_sequence == 0) {
-                        c->bad = true;
+                require(c, "text", n_sequence > 0, "it is not printable UTF-8");
+                if (n_sequence == 0)
                         return;
-                }
         }
 }
 
 /* Anything but whole pages would be a lie about the memory behind the fd. */
 static void require_pages(struct cursor *c, uint64_t bytes, uint8_t page_shift) {
-        require(c, page_shift >= MIN_PAGE_SHIFT && page_shift <= MAX_PAGE_SHIFT);
+        REQUIRE(c, page_shift, page_shift >= MIN_PAGE_SHIFT && page_shift <= MAX_PAGE_SHIFT);
         if (!c->bad)
-                require(c, bytes > 0 && (bytes & ((UINT64_C(1) << page_shift) - 1)) == 0);
+                REQUIRE(c, bytes, bytes > 0 && (bytes & ((UINT64_C(1) << page_shift) - 1)) == 0);
 }
 
 static void code_c_hello(struct cursor *c, struct wire_message *m) {
@@ -153,8 +170,8 @@ static void code_c_hello(struct cursor *c, struct wire_message *m) {
         INTEGER(c, hello->version_min);
         INTEGER(c, hello->version_max);
         INTEGER(c, hello->features); /* any: the daemon answers with those that it knows as well */
-        require(c, hello->magic == WIRE_MAGIC);
-        require(c, hello->version_min <= hello->version_max);
+        REQUIRE(c, hello->magic, hello->magic == WIRE_MAGIC);
+        REQUIRE(c, hello->version_max, hello->version_min <= hello->version_max);
 }
 
 static void code_d_hello(struct cursor *c, struct wire_message *m) {
@@ -167,8 +184,11 @@ static void code_d_hello(struct cursor *c, struct wire_message *m) {
         INTEGER(c, hello->max_fds);
         RESERVED(c, hello->reserved);
         INTEGER(c, hello->max_message_bytes);
-        require(c, hello->magic == WIRE_MAGIC);
-        require(c, hello->version > 0 && hello->max_items > 0 && hello->max_fds > 0 && hello->max_message_bytes > 0);
+        REQUIRE(c, hello->magic, hello->magic == WIRE_MAGIC);
+        REQUIRE(c, hello->version, hello->version > 0);
+        REQUIRE(c, hello->max_items, hello->max_items > 0);
+        REQUIRE(c, hello->max_fds, hello->max_fds > 0);
+        REQUIRE(c, hello->max_message_bytes, hello->max_message_bytes > 0);
 }
 
 static void code_item(struct cursor *c, struct wire_item *item) {
@@ -180,10 +200,10 @@ static void code_item(struct cursor *c, struct wire_item *item) {
         RESERVED(c, item->reserved);
         RESERVED(c, item->reserved2);
         NAME(c, item->pool);
-        require(c, item->bytes > 0);
-        require(c, item->node_mode <= WIRE_NODE_PREFER);
-        require(c, item->node_mode == WIRE_NODE_ANY ? item->node == -1 : item->node >= 0);
-        require(c, (item->flags & ~(WIRE_ITEM_SEVERAL | WIRE_ITEM_REOPENABLE)) == 0);
+        REQUIRE(c, item->bytes, item->bytes > 0);
+        REQUIRE(c, item->node_mode, item->node_mode <= WIRE_NODE_PREFER);
+        REQUIRE(c, item->node, item->node_mode == WIRE_NODE_ANY ? item->node == -1 : item->node >= 0);
+        REQUIRE(c, item->flags, (item->flags & ~(WIRE_ITEM_SEVERAL | WIRE_ITEM_REOPENABLE)) == 0);
 }
 
 static void code_c_acquire(struct cursor *c, struct wire_message *m) {
@@ -193,11 +213,13 @@ static void code_c_acquire(struct cursor *c, struct wire_message *m) {
         INTEGER(c, acquire->n_items);
         RESERVED(c, acquire->reserved);
         INTEGER(c, acquire->timeout_ms);
-        require(c, acquire->on_miss <= WIRE_MISS_FILL);
-        require(c, acquire->on_miss == WIRE_MISS_WAIT ? acquire->timeout_ms >= -1 : acquire->timeout_ms == 0);
-        require(c, acquire->n_items >= 1 && acquire->n_items <= WIRE_MAX_ITEMS);
-        for (size_t i = 0; i < acquire->n_items && !c->bad; i++)
+        REQUIRE(c, acquire->on_miss, acquire->on_miss <= WIRE_MISS_FILL);
+        REQUIRE(c, acquire->timeout_ms, acquire->on_miss == WIRE_MISS_WAIT ? acquire->timeout_ms >= -1 : acquire->timeout_ms == 0);
+        REQUIRE(c, acquire->n_items, acquire->n_items >= 1 && acquire->n_items <= WIRE_MAX_ITEMS);
+        for (size_t i = 0; i < acquire->n_items && !c->bad; i++) {
+                c->item = i + 1;
                 code_item(c, &acquire->items[i]);
+        }
 }
 
 static void code_c_cancel(struct cursor *c, struct wire_message *m) {
@@ -231,7 +253,7 @@ static void code_c_resize(struct cursor *c, struct wire_message *m) {
         INTEGER(c, m->c_resize.node);
         RESERVED(c, m->c_resize.reserved);
         NAME(c, m->c_resize.pool);
-        require(c, m->c_resize.node >= -1);
+        REQUIRE(c, m->c_resize.node, m->c_resize.node >= -1);
 }
 
 static void code_c_limits(struct cursor *c, struct wire_message *m) {
@@ -246,8 +268,8 @@ static void code_extent(struct cursor *c, struct wire_extent *extent) {
         INTEGER(c, extent->page_shift);
         INTEGER(c, extent->node);
         RESERVED(c, extent->reserved);
-        require(c, extent->item < WIRE_MAX_ITEMS);
-        require(c, extent->node >= 0);
+        REQUIRE(c, extent->item, extent->item < WIRE_MAX_ITEMS);
+        REQUIRE(c, extent->node, extent->node >= 0);
         require_pages(c, extent->bytes, extent->page_shift);
 }
 
@@ -260,9 +282,9 @@ static void code_d_grant(struct cursor *c, struct wire_message *m) {
         INTEGER(c, grant->n_extents);
         RESERVED(c, grant->reserved);
         RESERVED(c, grant->reserved2);
-        require(c, grant->grant_id > 0);
-        require(c, grant->n_extents >= 1 && grant->n_extents <= WIRE_MAX_FDS);
-        require(c, (uint64_t) grant->first_extent + grant->n_extents <= grant->n_extents_total);
+        REQUIRE(c, grant->grant_id, grant->grant_id > 0);
+        REQUIRE(c, grant->n_extents, grant->n_extents >= 1 && grant->n_extents <= WIRE_MAX_FDS);
+        REQUIRE(c, grant->n_extents, (uint64_t) grant->first_extent + grant->n_extents <= grant->n_extents_total);
         for (size_t i = 0; i < grant->n_extents && !c->bad; i++)
                 code_extent(c, &grant->extents[i]);
 }
@@ -273,12 +295,12 @@ static void code_d_refused(struct cursor *c, struct wire_message *m) {
         INTEGER(c, refused->error);
         INTEGER(c, refused->n_text_bytes);
         RESERVED(c, refused->reserved);
-        require(c, refused->error > 0 && refused->error <= MAX_ERROR);
-        require(c, refused->n_text_bytes <= WIRE_MAX_TEXT_BYTES);
+        REQUIRE(c, refused->error, refused->error > 0 && refused->error <= MAX_ERROR);
+        REQUIRE(c, refused->n_text_bytes, refused->n_text_bytes <= WIRE_MAX_TEXT_BYTES);
         if (c->bad)
                 return;
 
-        uint8_t *wire = take_bytes(c, refused->n_text_bytes);
+        uint8_t *wire = take_bytes(c, "text", refused->n_text_bytes);
         if (!wire)
                 return;
         if (c->reading) {
@@ -340,7 +362,7 @@ static void code_pool_row(struct cursor *c, struct wire_pool_row *row) {
         INTEGER(c, row->audited_bytes_total);
         INTEGER(c, row->n_audit_errors);
         RESERVED(c, row->reserved);
-        require(c, row->node >= 0);
+        REQUIRE(c, row->node, row->node >= 0);
 }
 
 static void code_d_pools(struct cursor *c, struct wire_message *m) {
@@ -350,9 +372,9 @@ static void code_d_pools(struct cursor *c, struct wire_message *m) {
         INTEGER(c, pools->first_row);
         INTEGER(c, pools->n_rows);
         RESERVED(c, pools->reserved);
-        require(c, pools->n_rows <= WIRE_MAX_POOL_ROWS);
+        REQUIRE(c, pools->n_rows, pools->n_rows <= WIRE_MAX_POOL_ROWS);
         /* first_row is the client's, so it may lie behind the last row; then there are none */
-        require(c, pools->n_rows == 0 || (uint64_t) pools->first_row + pools->n_rows <= pools->n_rows_total);
+        REQUIRE(c, pools->first_row, pools->n_rows == 0 || (uint64_t) pools->first_row + pools->n_rows <= pools->n_rows_total);
         for (size_t i = 0; i < pools->n_rows && !c->bad; i++)
                 code_pool_row(c, &pools->rows[i]);
 }
@@ -371,9 +393,9 @@ static void code_grant_row(struct cursor *c, struct wire_grant_row *row) {
         INTEGER(c, row->ino);
         NAME(c, row->pool);
         RESERVED(c, row->reserved);
-        require(c, row->grant_id > 0);
-        require(c, row->node >= 0);
-        require(c, row->state >= WIRE_EXTENT_HELD && row->state <= WIRE_EXTENT_PINNED);
+        REQUIRE(c, row->grant_id, row->grant_id > 0);
+        REQUIRE(c, row->node, row->node >= 0);
+        REQUIRE(c, row->state, row->state >= WIRE_EXTENT_HELD && row->state <= WIRE_EXTENT_PINNED);
         require_pages(c, row->bytes, row->page_shift);
 }
 
@@ -382,8 +404,8 @@ static void code_d_grants(struct cursor *c, struct wire_message *m) {
 
         INTEGER(c, grants->n_rows);
         INTEGER(c, grants->more);
-        require(c, grants->n_rows <= WIRE_MAX_GRANT_ROWS);
-        require(c, grants->more <= 1);
+        REQUIRE(c, grants->n_rows, grants->n_rows <= WIRE_MAX_GRANT_ROWS);
+        REQUIRE(c, grants->more, grants->more <= 1);
         for (size_t i = 0; i < grants->n_rows && !c->bad; i++)
                 code_grant_row(c, &grants->rows[i]);
 }
@@ -394,7 +416,7 @@ static void code_limit_row(struct cursor *c, struct wire_limit_row *row) {
         RESERVED(c, row->reserved);
         INTEGER(c, row->used);
         INTEGER(c, row->limit);
-        require(c, row->kind > 0);
+        REQUIRE(c, row->kind, row->kind > 0);
 }
 
 static void code_d_limits(struct cursor *c, struct wire_message *m) {
@@ -402,8 +424,8 @@ static void code_d_limits(struct cursor *c, struct wire_message *m) {
 
         INTEGER(c, limits->n_rows);
         INTEGER(c, limits->more);
-        require(c, limits->n_rows <= WIRE_MAX_LIMIT_ROWS);
-        require(c, limits->more <= 1);
+        REQUIRE(c, limits->n_rows, limits->n_rows <= WIRE_MAX_LIMIT_ROWS);
+        REQUIRE(c, limits->more, limits->more <= 1);
         for (size_t i = 0; i < limits->n_rows && !c->bad; i++)
                 code_limit_row(c, &limits->rows[i]);
 }
@@ -471,14 +493,15 @@ int wire_encode(const struct wire_message *message, uint8_t *buffer, size_t buff
         return c.short_of_bytes ? -EMSGSIZE : (int) c.pos;
 }
 
-int wire_decode(const uint8_t *buffer, size_t n_bytes, enum wire_direction direction, struct wire_message *ret_message) {
-        struct cursor c = {.reading = true, .bytes = (uint8_t *) buffer, .n_bytes = n_bytes};
+static int decode(struct cursor *c, const uint8_t *buffer, size_t n_bytes, enum wire_direction direction,
+                  struct wire_message *ret_message) {
         struct wire_message m;
 
-        if (n_bytes > WIRE_MAX_MESSAGE_BYTES)
+        *c = (struct cursor){.reading = true, .bytes = (uint8_t *) buffer, .n_bytes = n_bytes};
+        if (c->n_bytes > WIRE_MAX_MESSAGE_BYTES)
                 return -EBADMSG;
-        code_header(&c, &m);
-        if (c.bad || c.short_of_bytes)
+        code_header(c, &m);
+        if (c->bad || c->short_of_bytes)
                 return -EBADMSG;
 
         const struct description *description = find_description(m.op);
@@ -487,9 +510,40 @@ int wire_decode(const uint8_t *buffer, size_t n_bytes, enum wire_direction direc
                 ret_message->request_id = m.request_id;
                 return -EOPNOTSUPP;
         }
-        description->code(&c, &m);
-        if (c.bad || c.short_of_bytes || c.pos != n_bytes)
+        description->code(c, &m);
+        if (c->bad || c->short_of_bytes || c->pos != c->n_bytes)
                 return -EBADMSG;
         memcpy(ret_message, &m, offsetof(struct wire_message, c_hello) + description->host_bytes);
         return 0;
+}
+
+int wire_decode(const uint8_t *buffer, size_t n_bytes, enum wire_direction direction, struct wire_message *ret_message) {
+        struct cursor c;
+
+        return decode(&c, buffer, n_bytes, direction, ret_message);
+}
+
+/* "flags" of "item->flags", "target_bytes" of "m->c_resize.target_bytes". */
+static const char *last_word(const char *field) {
+        const char *word = field;
+
+        for (; *field; field++)
+                if (*field == '>' || *field == '.')
+                        word = field + 1;
+        return word;
+}
+
+const char *wire_explain(const uint8_t *buffer, size_t n_bytes, enum wire_direction direction, char ret_text[WIRE_FAULT_BYTES]) {
+        struct wire_message message;
+        struct cursor c;
+        char item[32] = "";
+
+        (void) decode(&c, buffer, n_bytes, direction, &message);
+        if (c.fault_item > 0)
+                (void) snprintf(item, sizeof(item), "item %zu, ", c.fault_item - 1);
+        if (c.fault)
+                (void) snprintf(ret_text, WIRE_FAULT_BYTES, "%sfield %s: %s", item, last_word(c.fault_field), c.fault);
+        else
+                (void) snprintf(ret_text, WIRE_FAULT_BYTES, "%zu bytes are too many", n_bytes);
+        return ret_text;
 }

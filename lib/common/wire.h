@@ -265,3 +265,10 @@ int wire_encode(const struct wire_message *message, uint8_t *buffer, size_t buff
  * with that exception. Never asserts on input.
  */
 int wire_decode(const uint8_t *buffer, size_t n_bytes, enum wire_direction direction, struct wire_message *ret_message);
+
+/*
+ * wire_explain - what wire_decode() has refused with -EBADMSG
+ * "item 0, field flags: its value is not allowed", for people. Returns @ret_text.
+ */
+#define WIRE_FAULT_BYTES 96
+const char *wire_explain(const uint8_t *buffer, size_t n_bytes, enum wire_direction direction, char ret_text[WIRE_FAULT_BYTES]);

@@ -13,6 +13,10 @@ static void decode(const uint8_t *data, size_t n_bytes, enum wire_direction dire
         int r = wire_decode(data, n_bytes, direction, &message);
 
         CHECK(r == 0 || r == -EBADMSG || r == -EOPNOTSUPP);
+        if (r == -EBADMSG) {
+                char fault[WIRE_FAULT_BYTES];
+                CHECK(*wire_explain(data, n_bytes, direction, fault));
+        }
         if (r != 0)
                 return;
         CHECK(wire_encode(&message, again, sizeof(again)) == (int) n_bytes);

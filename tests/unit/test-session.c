@@ -126,7 +126,7 @@ static void half_a_handshake_and_an_empty_packet_end_the_connection(void **state
         assert_int_equal(wire_encode(&hello, packet, sizeof(packet)), 24);
         int fd = client_connect(f);
         assert_int_equal(send(fd, packet, 12, 0), 12);
-        client_expect_refused(f, fd, 0, EBADMSG, "12 bytes");
+        client_expect_refused(f, fd, 0, EBADMSG, "12 bytes is malformed: field version_min");
         client_expect_closed(f, fd);
         close(fd);
 

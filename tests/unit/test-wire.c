@@ -237,6 +237,9 @@ static int decode(const uint8_t *bytes, size_t n_bytes, enum wire_direction dire
         if (r == 0) {
                 assert_int_equal(wire_encode(ret_message, again, sizeof(again)), n_bytes);
                 assert_memory_equal(again, copy, n_bytes);
+        } else if (r == -EBADMSG) {
+                char fault[WIRE_FAULT_BYTES];
+                assert_true(strlen(wire_explain(copy, n_bytes, direction, fault)) > 0);
         }
         free(copy);
         return r;
@@ -275,6 +278,39 @@ static void each_message_has_the_length_that_the_header_says(void **state) {
         for (size_t i = 0; i < ELEMENTSOF(lengths); i++) {
                 uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
                 assert_int_equal(from_hex(find_vector(lengths[i].name)->hex, bytes), lengths[i].n_bytes);
+        }
+}
+
+static void a_fault_is_named(void **state) {
+        static const struct {
+                const char *vector;
+                int offset; /* whose byte gets @value; -1: none */
+                uint8_t value;
+                int n_more; /* bytes than the message has */
+                const char *fault;
+        } faults[] = {
+                {"C_HELLO", 2, 1, 0, "field reserved: it is reserved, and not 0"},
+                {"C_HELLO", 8, 0, 0, "field magic: its value is not allowed"},
+                {"C_ACQUIRE", 8, 9, 0, "field on_miss: its value is not allowed"},
+                {"C_ACQUIRE", 48, 7, 0, "item 0, field pool: it has characters that are not printable"},
+                {"C_ACQUIRE", 101, 0x80, 0, "item 1, field flags: its value is not allowed"},
+                {"C_ACQUIRE", 104, 1, 0, "item 1, field reserved2: it is reserved, and not 0"},
+                {"C_ACQUIRE", -1, 0, -1, "item 1, field pool: the message ends before it does"},
+                {"C_ACQUIRE", -1, 0, 1, "145 bytes are too many"},
+                {"C_STATUS", -1, 0, -1, "field request_id: the message ends before it does"},
+                {"C_RESIZE", 20, 1, 0, "field reserved: it is reserved, and not 0"},
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(faults); i++) {
+                uint8_t bytes[WIRE_MAX_MESSAGE_BYTES] = {};
+                struct wire_message message;
+                char fault[WIRE_FAULT_BYTES];
+                size_t n = from_hex(find_vector(faults[i].vector)->hex, bytes) + faults[i].n_more;
+
+                if (faults[i].offset >= 0)
+                        bytes[faults[i].offset] = faults[i].value;
+                assert_int_equal(wire_decode(bytes, n, WIRE_TO_DAEMON, &message), -EBADMSG);
+                assert_string_equal(wire_explain(bytes, n, WIRE_TO_DAEMON, fault), faults[i].fault);
         }
 }
 
@@ -698,6 +734,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_field_is_where_the_header_says),
                 cmocka_unit_test(each_message_has_the_length_that_the_header_says),
+                cmocka_unit_test(a_fault_is_named),
                 cmocka_unit_test(the_decoded_text_is_terminated),
                 cmocka_unit_test(every_other_length_is_refused),
                 cmocka_unit_test(a_message_in_the_wrong_direction_is_unknown),
