@@ -289,10 +289,8 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
                 CTL_OPTIONS_COMMON,
                 CTL_OPTIONS_JSON,
                 {"seconds", required_argument, NULL, OPTION_SECONDS},
-                {"page-size", required_argument, NULL, BENCH_OPTION_PAGE_SIZE},
-                {"node", required_argument, NULL, BENCH_OPTION_NODE},
-                {"pool", required_argument, NULL, BENCH_OPTION_POOL},
-                {"several", no_argument, NULL, BENCH_OPTION_SEVERAL},
+                BENCH_OPTIONS_PAGES,
+                BENCH_OPTIONS_POOL,
                 {},
         };
         int option;

@@ -219,10 +219,8 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
         static const struct option options[] = {
                 CTL_OPTIONS_COMMON,
                 CTL_OPTIONS_JSON,
-                {"bytes", required_argument, NULL, BENCH_OPTION_BYTES},
-                {"page-size", required_argument, NULL, BENCH_OPTION_PAGE_SIZE},
-                {"node", required_argument, NULL, BENCH_OPTION_NODE},
-                {"runs", required_argument, NULL, BENCH_OPTION_RUNS},
+                BENCH_OPTIONS_AMOUNT,
+                BENCH_OPTIONS_PAGES,
                 {},
         };
         return bench_parse_options(ctl, argc, argv, options, help, bench);
@@ -237,7 +235,7 @@ int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]) {
         exit_code = bench_choose_memory(&bench);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
-        bench.bytes = (bench.bytes + bench.page_size_bytes - 1) / bench.page_size_bytes * bench.page_size_bytes;
+        bench_round_up(&bench, 1);
         exit_code = bench_kernel_check_free(&bench, bench.bytes);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;

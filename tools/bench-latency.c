@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * hugezeroctl bench --latency: one extent of one page, next to the least that two processes need for handing over a description
+ * hugezeroctl bench --latency: one extent of the least size, next to the least that two processes need for handing over a description
  * of their own, and to the kernel's way. The raw exchange is written out here, control messages included: it is the yardstick,
  * so nothing of the project may be in it, and its receiver sleeps in recvmsg without asking first.
  */
@@ -22,6 +22,7 @@
 #include "parse.h"
 
 #define N_WARM_UP 16         /* chosen: caches and the branch predictor are warm after a few */
+#define DEFAULT_RUNS 256     /* chosen: a p99 that means something */
 #define WAIT_MS 30000        /* chosen: for what a pool has to fill again while it learns the size */
 #define RAW_REQUEST_BYTES 80 /* as a request for one item */
 #define RAW_REPLY_BYTES 48   /* as a grant of one extent */
@@ -124,7 +125,7 @@ static int measure_raw(const struct bench *bench, uint64_t *samples_ns) {
 
 static int measure_kernel(const struct bench *bench, uint64_t *samples_ns) {
         struct bench one = *bench;
-        one.bytes = bench->page_size_bytes;
+        one.bytes = bench->unit_bytes;
         for (unsigned run = 0; run < N_WARM_UP + bench->n_runs; run++) {
                 uint64_t ns;
                 int exit_code = bench_kernel_run(&one, BENCH_DEMAND, &ns);
@@ -139,8 +140,8 @@ static int measure_kernel(const struct bench *bench, uint64_t *samples_ns) {
 /* All are kept until the end: giving back would have the daemon work while the next one is measured. */
 static int acquire_round(const struct bench *bench, struct hugezero_request *request, struct hugezero_grant **grants,
                          uint64_t *samples_ns) {
-        unsigned n = N_WARM_UP + bench->n_runs, n_grants = 0;
-        int exit_code = bench_pool_wait(bench, n * bench->page_size_bytes, /* is_whole */ false);
+        unsigned n = bench->n_warm_up + bench->n_runs, n_grants = 0;
+        int exit_code = bench_pool_wait(bench, n * bench->unit_bytes, /* is_whole */ false);
         while (exit_code == CTL_EXIT_OK && n_grants < n) {
                 uint64_t start_ns = bench_now_ns();
                 int r = hugezero_acquire(bench->conn, request, &grants[n_grants]);
@@ -149,8 +150,8 @@ static int acquire_round(const struct bench *bench, struct hugezero_request *req
                         exit_code = ctl_daemon_error(bench->ctl, bench->conn, "acquiring one extent", r);
                         break;
                 }
-                if (n_grants >= N_WARM_UP)
-                        samples_ns[n_grants - N_WARM_UP] = end_ns - start_ns;
+                if (n_grants >= bench->n_warm_up)
+                        samples_ns[n_grants - bench->n_warm_up] = end_ns - start_ns;
                 n_grants++;
         }
         while (n_grants > 0)
@@ -164,8 +165,8 @@ static int acquire_round(const struct bench *bench, struct hugezero_request *req
  */
 static int measure_acquire(const struct bench *bench, uint64_t *samples_ns) {
         _cleanup_request_ struct hugezero_request *request = NULL;
-        _cleanup_free_ struct hugezero_grant **grants = calloc(N_WARM_UP + bench->n_runs, sizeof(struct hugezero_grant *));
-        int exit_code = bench_pool_new_request(bench, bench->page_size_bytes, &request);
+        _cleanup_free_ struct hugezero_grant **grants = calloc(bench->n_warm_up + bench->n_runs, sizeof(struct hugezero_grant *));
+        int exit_code = bench_pool_new_request(bench, bench->unit_bytes, &request);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         int r = grants ? hugezero_request_set_miss(request, HUGEZERO_MISS_WAIT, WAIT_MS) : -ENOMEM;
@@ -187,8 +188,8 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
         double over_raw = figures[0].stats.median_ns / figures[1].stats.median_ns;
         double kernel_over = figures[2].stats.median_ns / figures[0].stats.median_ns;
         if (bench->ctl->json) {
-                json_t *json = json_pack("{s:I, s:i, s:i, s:f, s:f}", "page_size_bytes", (json_int_t) bench->page_size_bytes,
-                                         "node", (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw",
+                json_t *json = json_pack("{s:I, s:I, s:i, s:i, s:f, s:f}", "page_size_bytes",
+                                         (json_int_t) bench->page_size_bytes, "extent_bytes", (json_int_t) bench->unit_bytes, "node", (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw",
                                          over_raw, "ratio_kernel_over_acquire", kernel_over);
                 for (size_t idx = 0; json && idx < 3; idx++) {
                         char key[64];
@@ -207,9 +208,9 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
                 (void) snprintf(p99, sizeof(p99), "%.1f", figures[idx].stats.p99_ns / 1e3);
                 (void) ctl_table_add(table, (const char *const[]){figures[idx].name, p50, p99}, 3);
         }
-        char size[FORMAT_SIZE_BYTES];
-        printf("One page of %s on node %" PRId32 ", %u runs\n", format_size(bench->page_size_bytes, size), bench->node,
-               bench->n_runs);
+        char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
+        printf("One extent of %s in pages of %s on node %" PRId32 ", %u runs\n", format_size(bench->unit_bytes, size),
+               format_size(bench->page_size_bytes, page), bench->node, bench->n_runs);
         int exit_code = ctl_table_print(table);
         if (exit_code == CTL_EXIT_OK)
                 printf("acquiring takes %.2f times the raw exchange; the kernel's page takes %.2f times as long\n", over_raw,
@@ -217,7 +218,30 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
         return exit_code;
 }
 
-int bench_latency(const struct bench *bench) {
+/* All extents are out at the same time: the pool bounds how many there can be. */
+static int choose_runs(struct bench *bench) {
+        struct bench_supply supply;
+        int exit_code = bench_pool_supply(bench, &supply);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        uint64_t n_extents = supply.target_bytes / bench->unit_bytes;
+        if (!bench->n_runs && n_extents)
+                bench->n_runs = n_extents >= DEFAULT_RUNS + N_WARM_UP ? DEFAULT_RUNS :
+                                n_extents > 2 * N_WARM_UP             ? (unsigned) n_extents - N_WARM_UP :
+                                                                        (unsigned) (n_extents + 1) / 2;
+        if (!n_extents || bench->n_runs > n_extents) {
+                char size[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES];
+                ctl_error("measuring: %s: %u extents of %s are needed at the same time on node %" PRId32
+                          ", the pool's target is %s; measure fewer with --runs, or raise Target=",
+                          bench->pool ? bench->pool : bench->ctl->socket_path, bench->n_runs ? bench->n_runs : 1,
+                          format_size(bench->unit_bytes, size), bench->node, format_size(supply.target_bytes, target));
+                return CTL_EXIT_FAILED;
+        }
+        bench->n_warm_up = n_extents - bench->n_runs < N_WARM_UP ? (unsigned) n_extents - bench->n_runs : N_WARM_UP;
+        return CTL_EXIT_OK;
+}
+
+int bench_latency(struct bench *bench) {
         struct figure figures[] = {
                 {"acquire", "acquire one extent from the daemon", NULL, {}},
                 {"raw", "raw exchange between two processes, with reopen", NULL, {}},
@@ -225,11 +249,14 @@ int bench_latency(const struct bench *bench) {
         };
         int (*const measure[])(const struct bench *, uint64_t *) = {measure_acquire, measure_raw, measure_kernel};
         struct rlimit limit;
+        int exit_code = choose_runs(bench);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < bench->n_runs + N_WARM_UP + SPARE_FDS) {
                 limit.rlim_cur = limit.rlim_max;
                 (void) setrlimit(RLIMIT_NOFILE, &limit);
         }
-        int exit_code = bench_kernel_check_free(bench, bench->page_size_bytes);
+        exit_code = bench_kernel_check_free(bench, bench->unit_bytes);
         for (size_t idx = 0; idx < 3 && exit_code == CTL_EXIT_OK; idx++) {
                 figures[idx].samples_ns = calloc(bench->n_runs, sizeof(uint64_t));
                 if (!figures[idx].samples_ns) {

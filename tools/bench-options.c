@@ -39,6 +39,8 @@ int bench_parse_options(struct ctl *ctl, int argc, char *argv[], const struct op
                         struct bench *bench) {
         int option;
         while ((option = ctl_getopt(ctl, argv[0], argc, argv, options, help)) != -1) {
+                if (option == 0) /* getopt has set a flag */
+                        continue;
                 if (option < CTL_OPTION_OWN)
                         return ctl_getopt_exit(option);
                 int exit_code = bench_take_option(bench, argv[0], option, optarg);
@@ -56,6 +58,7 @@ int bench_choose_memory(struct bench *bench) {
                 ctl_error("choosing a page size: /proc/meminfo: this kernel has no hugepages");
                 return CTL_EXIT_FAILED;
         }
+        bench->unit_bytes = bench->page_size_bytes;
         return bench_kernel_bind(bench);
 }
 
@@ -63,5 +66,12 @@ int bench_connect(struct bench *bench) {
         int exit_code = ctl_connect(bench->ctl, &bench->conn);
         if (exit_code == CTL_EXIT_OK && !bench->page_size_bytes && bench->pool)
                 exit_code = bench_pool_page_size(bench, &bench->page_size_bytes);
-        return exit_code == CTL_EXIT_OK ? bench_choose_memory(bench) : exit_code;
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = bench_choose_memory(bench);
+        return exit_code == CTL_EXIT_OK ? bench_pool_unit(bench, &bench->unit_bytes) : exit_code;
+}
+
+void bench_round_up(struct bench *bench, unsigned n_shares) {
+        uint64_t least_bytes = bench->unit_bytes * n_shares;
+        bench->bytes = (bench->bytes + least_bytes - 1) / least_bytes * least_bytes;
 }

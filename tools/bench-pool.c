@@ -14,6 +14,11 @@
 #define WAIT_STUCK_MS 15000  /* chosen: several of the daemon's timers; nothing moves any more */
 #define WAIT_STEP_MS 5       /* chosen: short, for what is ready to be measured soon after; long against an exchange */
 
+static bool is_usable(const struct bench *bench, const struct hugezero_pool_info *pool) {
+        return pool->node == bench->node && pool->page_size_bytes == bench->page_size_bytes &&
+               (!bench->pool || strcmp(pool->name, bench->pool) == 0);
+}
+
 int bench_pool_supply(const struct bench *bench, struct bench_supply *ret_supply) {
         _cleanup_status_ struct hugezero_status *status = NULL;
         int exit_code = ctl_read_status(bench->ctl, bench->conn, &status);
@@ -25,8 +30,7 @@ int bench_pool_supply(const struct bench *bench, struct bench_supply *ret_supply
                 if (hugezero_status_get_pool(status, idx, &pool) < 0)
                         continue;
                 supply.moving_bytes += pool.returned_bytes + pool.filling_bytes;
-                if (pool.node != bench->node || pool.page_size_bytes != bench->page_size_bytes ||
-                    (bench->pool && strcmp(pool.name, bench->pool) != 0))
+                if (!is_usable(bench, &pool))
                         continue;
                 supply.target_bytes += pool.target_bytes;
                 supply.ready_bytes += pool.ready_bytes;
@@ -87,6 +91,23 @@ int bench_pool_page_size(const struct bench *bench, uint64_t *ret_bytes) {
         }
         ctl_error("looking for the pool: '%s': the daemon has none of this name; hugezeroctl status lists them", bench->pool);
         return CTL_EXIT_FAILED;
+}
+
+int bench_pool_unit(const struct bench *bench, uint64_t *ret_bytes) {
+        _cleanup_status_ struct hugezero_status *status = NULL;
+        uint64_t least_bytes = UINT64_MAX;
+        int exit_code = ctl_read_status(bench->ctl, bench->conn, &status);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                if (hugezero_status_get_pool(status, idx, &pool) < 0 || !is_usable(bench, &pool))
+                        continue;
+                uint64_t bytes = pool.extent_bytes ? pool.extent_bytes : pool.page_size_bytes; /* 0: any size */
+                least_bytes = bytes < least_bytes ? bytes : least_bytes;
+        }
+        *ret_bytes = least_bytes == UINT64_MAX ? bench->page_size_bytes : least_bytes;
+        return CTL_EXIT_OK;
 }
 
 int bench_pool_new_request(const struct bench *bench, uint64_t bytes, struct hugezero_request **ret_request) {

@@ -278,12 +278,9 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
         static const struct option options[] = {
                 CTL_OPTIONS_COMMON,
                 CTL_OPTIONS_JSON,
-                {"bytes", required_argument, NULL, BENCH_OPTION_BYTES},
-                {"page-size", required_argument, NULL, BENCH_OPTION_PAGE_SIZE},
-                {"node", required_argument, NULL, BENCH_OPTION_NODE},
-                {"runs", required_argument, NULL, BENCH_OPTION_RUNS},
-                {"pool", required_argument, NULL, BENCH_OPTION_POOL},
-                {"several", no_argument, NULL, BENCH_OPTION_SEVERAL},
+                BENCH_OPTIONS_AMOUNT,
+                BENCH_OPTIONS_PAGES,
+                BENCH_OPTIONS_POOL,
                 {},
         };
         return bench_parse_options(ctl, argc, argv, options, help, bench);
@@ -296,9 +293,7 @@ int bench_verb_procs(struct ctl *ctl, int argc, char *argv[]) {
                 return exit_code;
         exit_code = bench_connect(&bench);
         if (exit_code == CTL_EXIT_OK) {
-                /* Whole pages for each process. */
-                uint64_t unit_bytes = bench.page_size_bytes * bench.n_cpus;
-                bench.bytes = (bench.bytes + unit_bytes - 1) / unit_bytes * unit_bytes;
+                bench_round_up(&bench, bench.n_cpus);
                 exit_code = measure(&bench);
         }
         hugezero_conn_close(bench.conn);

@@ -15,8 +15,9 @@ struct bench {
         struct hugezero_conn *conn;
         const char *pool; /* NULL: any that fits */
         uint64_t bytes, page_size_bytes;
+        uint64_t unit_bytes; /* the least that is handed out: a page, or an extent where all have one size */
         int32_t node;
-        unsigned n_runs;
+        unsigned n_runs, n_warm_up; /* the latter do not count */
         bool is_several;
         bool is_lending; /* the kernel is measured with the pool's pages */
         cpu_set_t cpus;  /* where this process may run: those of the node */
@@ -39,15 +40,29 @@ enum {
         BENCH_OPTION_SEVERAL,
         BENCH_OPTION_OWN,
 };
+#define BENCH_OPTIONS_AMOUNT                                               \
+        {"bytes", required_argument, NULL, BENCH_OPTION_BYTES}, {          \
+                "runs", required_argument, NULL, BENCH_OPTION_RUNS         \
+        }
+#define BENCH_OPTIONS_PAGES                                                \
+        {"page-size", required_argument, NULL, BENCH_OPTION_PAGE_SIZE}, {  \
+                "node", required_argument, NULL, BENCH_OPTION_NODE         \
+        }
+#define BENCH_OPTIONS_POOL                                                 \
+        {"pool", required_argument, NULL, BENCH_OPTION_POOL}, {            \
+                "several", no_argument, NULL, BENCH_OPTION_SEVERAL         \
+        }
 /* Returns an exit code. @verb is for complaints. */
 int bench_take_option(struct bench *bench, const char *verb, int option, const char *value);
-/* All of a command line with no other options than these. Returns an exit code, or -1: go on. */
+/* All of a command line with no other options than these and flags. Returns an exit code, or -1: go on. */
 int bench_parse_options(struct ctl *ctl, int argc, char *argv[], const struct option *options, const char *help,
                         struct bench *bench);
 /* Chooses a page size where none was, and calls bench_kernel_bind(). Returns an exit code. */
 int bench_choose_memory(struct bench *bench);
-/* Connects and does the same, with the page size of @bench->pool. Close @bench->conn. Returns an exit code. */
+/* Connects and does the same, with the page and extent size of the pool. Close @bench->conn. Returns an exit code. */
 int bench_connect(struct bench *bench);
+/* Makes @bench->bytes whole units for each of @n_shares. */
+void bench_round_up(struct bench *bench, unsigned n_shares);
 
 /* Writes to one byte of each page. */
 void bench_touch(void *addr, uint64_t bytes, uint64_t page_size_bytes);
@@ -84,12 +99,14 @@ int bench_pool_supply(const struct bench *bench, struct bench_supply *ret_supply
 int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole);
 /* The page size of @bench->pool; CTL_EXIT_FAILED when there is no such pool. */
 int bench_pool_page_size(const struct bench *bench, uint64_t *ret_bytes);
+/* The size of one page, or of one extent where there are no smaller ones. */
+int bench_pool_unit(const struct bench *bench, uint64_t *ret_bytes);
 int bench_pool_new_request(const struct bench *bench, uint64_t bytes, struct hugezero_request **ret_request);
 /* Acquires, maps and touches; gives back outside of the measured time. */
 int bench_pool_run(const struct bench *bench, struct hugezero_request *request, uint64_t *ret_ns);
 
-/* bench --latency: one extent of one page, next to what the kernel needs at least. */
-int bench_latency(const struct bench *bench);
+/* bench --latency: one extent of the least size, next to what the kernel needs at least. @n_runs 0: as many as the pool allows. */
+int bench_latency(struct bench *bench);
 
 /* Maps and touches @bytes of the kernel's pages at @addr, which replaces what is there. Returns 0 or a negative errno. */
 int bench_kernel_map_at(const struct bench *bench, char *addr, uint64_t bytes, bool is_populate);

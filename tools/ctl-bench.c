@@ -13,7 +13,6 @@
 
 #define DEFAULT_BYTES (UINT64_C(1) << 30) /* chosen: enough to see, on any machine */
 #define DEFAULT_RUNS 7                    /* chosen: a median that one disturbed run does not move */
-#define DEFAULT_LATENCY_RUNS 256
 
 static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
                            "       hugezeroctl bench clear|procs|churn [OPTIONS]\n"
@@ -36,13 +35,15 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
                            "  --bytes SIZE       how much (default: 1G)\n"
                            "  --page-size SIZE   pages of this size (default: the pool's or the kernel's)\n"
                            "  --node NODE        on this node (default: the one of the current CPU)\n"
-                           "  --runs N           runs of each mode (default: 7; with --latency 256)\n"
+                           "  --runs N           runs of each mode (default: 7; with --latency 256,\n"
+                           "                     or as many as the pool has extents for)\n"
                            "  --pool NAME        from this pool\n"
                            "  --several          the pool may give several extents\n"
                            "  --lend             the kernel gets the pool's pages while it is measured; for\n"
                            "                     hosts without twice the pages, and administrators\n"
-                           "  --latency          one extent of one page, beside a raw exchange between\n"
-                           "                     two processes and the kernel's mmap and touch\n"
+                           "  --latency          one extent, of one page or the pool's fixed size,\n"
+                           "                     beside a raw exchange between two processes and the\n"
+                           "                     kernel's mmap and touch\n"
                            "  --json             one JSON object\n"
                            "  --socket PATH      the daemon's socket\n"
                            "  --help             this text\n";
@@ -50,45 +51,28 @@ static const char help[] = "Usage: hugezeroctl bench [OPTIONS]\n"
 enum { MODE_DEMAND, MODE_POPULATE, MODE_POPULATE_PARALLEL, MODE_POOL, N_MODES };
 static const char *const mode_names[] = {"demand", "populate", "populate-parallel", "pool"};
 
-enum { OPTION_LATENCY = BENCH_OPTION_OWN, OPTION_LEND };
-
 /* Returns an exit code, or -1: go on. */
 static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *bench, bool *ret_is_latency) {
+        static int is_latency, is_lending;
         static const struct option options[] = {
                 CTL_OPTIONS_COMMON,
                 CTL_OPTIONS_JSON,
-                {"bytes", required_argument, NULL, BENCH_OPTION_BYTES},
-                {"page-size", required_argument, NULL, BENCH_OPTION_PAGE_SIZE},
-                {"node", required_argument, NULL, BENCH_OPTION_NODE},
-                {"runs", required_argument, NULL, BENCH_OPTION_RUNS},
-                {"pool", required_argument, NULL, BENCH_OPTION_POOL},
-                {"several", no_argument, NULL, BENCH_OPTION_SEVERAL},
-                {"latency", no_argument, NULL, OPTION_LATENCY},
-                {"lend", no_argument, NULL, OPTION_LEND},
+                BENCH_OPTIONS_AMOUNT,
+                BENCH_OPTIONS_PAGES,
+                BENCH_OPTIONS_POOL,
+                {"latency", no_argument, &is_latency, true},
+                {"lend", no_argument, &is_lending, true},
                 {},
         };
-        int option;
-        *ret_is_latency = false;
-        while ((option = ctl_getopt(ctl, argv[0], argc, argv, options, help)) != -1) {
-                if (option < CTL_OPTION_OWN)
-                        return ctl_getopt_exit(option);
-                if (option == OPTION_LATENCY) {
-                        *ret_is_latency = true;
-                        continue;
-                }
-                if (option == OPTION_LEND) {
-                        bench->is_lending = true;
-                        continue;
-                }
-                int exit_code = bench_take_option(bench, argv[0], option, optarg);
-                if (exit_code != CTL_EXIT_OK)
-                        return exit_code;
-        }
-        int exit_code = ctl_no_arguments(argc, argv);
-        if (exit_code == CTL_EXIT_OK && *ret_is_latency && (bench->bytes || bench->is_several || bench->is_lending))
-                exit_code = ctl_usage_error(
-                        "bench", "option --latency: it measures one extent of one page, without --bytes, --several and --lend");
-        return exit_code == CTL_EXIT_OK ? -1 : exit_code;
+        int exit_code = bench_parse_options(ctl, argc, argv, options, help, bench);
+        if (exit_code >= 0)
+                return exit_code;
+        if (is_latency && (bench->bytes || bench->is_several || is_lending))
+                return ctl_usage_error("bench",
+                                       "option --latency: it measures one extent, without --bytes, --several and --lend");
+        bench->is_lending = is_lending;
+        *ret_is_latency = is_latency;
+        return -1;
 }
 
 static int run_kernel(const struct bench *bench, uint64_t ret_ns[N_MODES]) {
@@ -231,16 +215,18 @@ int ctl_verb_bench(struct ctl *ctl, int argc, char *argv[]) {
         if (exit_code >= 0)
                 return exit_code;
         struct bench bench = {.ctl = ctl, .node = HUGEZERO_NODE_ANY};
-        bool is_latency;
+        bool is_latency = false;
         exit_code = parse_options(ctl, argc, argv, &bench, &is_latency);
         if (exit_code >= 0)
                 return exit_code;
-        if (!bench.n_runs)
-                bench.n_runs = is_latency ? DEFAULT_LATENCY_RUNS : DEFAULT_RUNS;
+        if (!bench.n_runs && !is_latency)
+                bench.n_runs = DEFAULT_RUNS;
         if (!bench.bytes)
                 bench.bytes = DEFAULT_BYTES;
 
         exit_code = bench_connect(&bench);
+        if (exit_code == CTL_EXIT_OK)
+                bench_round_up(&bench, 1);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = is_latency ? bench_latency(&bench) : bench_amount(&bench);
         hugezero_conn_close(bench.conn);

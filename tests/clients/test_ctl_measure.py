@@ -61,6 +61,24 @@ def test_bench_measures_the_latency_of_one_extent(start_daemon):
     assert "raw exchange" in text
 
 
+def test_the_latency_of_fixed_extents_is_that_of_one_of_theirs(start_daemon):
+    daemon = start_full(start_daemon, "2M:8M:160M")
+    result = bench(daemon, "--latency", "--runs", "4")
+    assert (result["page_size_bytes"], result["extent_bytes"], result["runs"]) == (PAGE_2M, 8 * MIB, 4)
+    assert daemon.status()["granted_bytes_total"] == 2 * (4 + 16) * 8 * MIB
+    # As many runs as the pool has extents for, where nobody says how many
+    assert bench(daemon, "--latency")["runs"] == 10
+    assert_complains(daemon.control("bench", "--latency", "--runs", "21"), 1, "21 extents of 8 MiB", "160 MiB", "--runs")
+
+
+def test_bench_measures_whole_extents_of_a_fixed_size(start_daemon):
+    daemon = start_full(start_daemon, "2M:8M:64M")
+    assert bench(daemon, "--bytes", "10M", "--runs", "1", "--several")["bytes"] == 16 * MIB
+    answer = daemon.control("bench", "procs", "--json", "--bytes", "10M", "--runs", "1", "--several")
+    result = json.loads(answer.stdout)
+    assert result["bytes"] == -(-10 * MIB // (8 * MIB * result["processes"])) * 8 * MIB * result["processes"]
+
+
 def test_a_pool_of_large_extents_learns_the_size_before_its_latency_is_measured(start_daemon):
     daemon = start_full(start_daemon, "2M:auto:64M")
     assert daemon.pool()["largest_ready_bytes"] > PAGE_2M
