@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 
 #include "access.h"
 #include "cleanup.h"
+#include "cmdline.h"
+#include "complain.h"
 #include "config-build.h"
 #include "config.h"
 #include "log.h"
@@ -46,19 +47,19 @@ static void print_help(void) {
 
 /* Returns 1 to go on, 0 when done, negative when the command line is wrong. */
 static int parse_arguments(int argc, char **argv) {
-        enum { ARG_CONFIG = 256, ARG_SOCKET, ARG_POOL, ARG_CHECK_CONFIG, ARG_HELP, ARG_VERSION };
+        enum { ARG_CONFIG = 256, ARG_SOCKET, ARG_POOL, ARG_CHECK_CONFIG, ARG_VERSION };
         static const struct option options[] = {
+                CMDLINE_OPTION_HELP,
                 {"config", required_argument, NULL, ARG_CONFIG},
                 {"socket", required_argument, NULL, ARG_SOCKET},
                 {"pool", required_argument, NULL, ARG_POOL},
                 {"check-config", no_argument, NULL, ARG_CHECK_CONFIG},
-                {"help", no_argument, NULL, ARG_HELP},
                 {"version", no_argument, NULL, ARG_VERSION},
                 {},
         };
-        int option;
+        int option, r;
 
-        while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0)
+        while ((option = cmdline_next("hugezerod", NULL, argc, argv, options)) >= 0)
                 switch (option) {
                 case ARG_CONFIG:
                         arg_config_path = optarg;
@@ -67,29 +68,25 @@ static int parse_arguments(int argc, char **argv) {
                         arg_socket_path = optarg;
                         break;
                 case ARG_POOL:
-                        if (arg_n_pool_specs == CONFIG_MAX_POOLS) {
-                                fprintf(stderr, "hugezerod: --pool %s: at most %d pools\n", optarg, CONFIG_MAX_POOLS);
-                                return -EINVAL;
-                        }
+                        if (arg_n_pool_specs == CONFIG_MAX_POOLS)
+                                return cmdline_fail("hugezerod", NULL, "option --pool %s: at most %d pools", optarg,
+                                                    CONFIG_MAX_POOLS);
                         arg_pool_specs[arg_n_pool_specs++] = optarg;
                         break;
                 case ARG_CHECK_CONFIG:
                         arg_check_config = true;
                         break;
-                case ARG_HELP:
+                case CMDLINE_HELP:
                         print_help();
                         return 0;
                 case ARG_VERSION:
                         printf("hugezerod %s\n", HUGEZERO_VERSION);
                         return 0;
                 default:
-                        return -EINVAL; /* getopt has said what is wrong */
+                        return -EINVAL;
                 }
-        if (optind < argc) {
-                fprintf(stderr, "hugezerod: %s: no arguments are expected besides options; see --help\n", argv[optind]);
-                return -EINVAL;
-        }
-        return 1;
+        r = cmdline_end("hugezerod", NULL, argc, argv);
+        return r < 0 ? r : 1;
 }
 
 /* Clients' data must not reach a core dump: dumps are switched off, and shared hugetlb mappings kept out for those who switch them on again. */
@@ -140,7 +137,7 @@ static int run(const struct topology *topology, const struct config_args *args, 
 static int flush_output(void) {
         if (fflush(stdout) != EOF && !ferror(stdout))
                 return EXIT_SUCCESS;
-        fprintf(stderr, "hugezerod: standard output cannot be written: %s\n", strerror(errno));
+        complain("hugezerod", NULL, "standard output cannot be written: %s", strerror(errno));
         return EXIT_FAILURE;
 }
 

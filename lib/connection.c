@@ -379,8 +379,8 @@ static void set_open_text(const char *path, int error, const char *reason) {
 
         if (error == -ENOENT || error == -ECONNREFUSED)
                 help = "; is hugezerod running there?";
-        else if (error == -EACCES)
-                help = "; only members of the daemon's SocketGroup= may connect";
+        else if (error == -EACCES && !reason[0])
+                help = "; only root and members of the socket's group, SocketGroup=, may connect";
         else if (error == -EPROTO)
                 help = "; daemon and library speak no common version of the protocol";
         else if (error == -ETIMEDOUT)

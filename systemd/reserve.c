@@ -3,7 +3,6 @@
  */
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -12,6 +11,8 @@
 #include <syslog.h>
 
 #include "cleanup.h"
+#include "cmdline.h"
+#include "complain.h"
 #include "config-build.h"
 #include "reserve-pages.h"
 #include "stdfds.h"
@@ -30,7 +31,7 @@ __attribute__((format(printf, 2, 3))) static void say(int priority, const char *
         if (getenv("JOURNAL_STREAM"))
                 (void) fprintf(stderr, "<%d>%s\n", priority, text);
         else
-                (void) fprintf(stderr, "hugezero-reserve: %s\n", text);
+                complain("hugezero-reserve", NULL, "%s", text);
 }
 
 static void print_help(void) {
@@ -49,17 +50,17 @@ static void print_help(void) {
 
 /* Returns 1 to go on, 0 when done, negative when the command line is wrong. */
 static int parse_arguments(int argc, char **argv) {
-        enum { ARG_CONFIG = 256, ARG_CHECK_CONFIG, ARG_HELP, ARG_VERSION };
+        enum { ARG_CONFIG = 256, ARG_CHECK_CONFIG, ARG_VERSION };
         static const struct option options[] = {
+                CMDLINE_OPTION_HELP,
                 {"config", required_argument, NULL, ARG_CONFIG},
                 {"check-config", no_argument, NULL, ARG_CHECK_CONFIG},
-                {"help", no_argument, NULL, ARG_HELP},
                 {"version", no_argument, NULL, ARG_VERSION},
                 {},
         };
-        int option;
+        int option, r;
 
-        while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0)
+        while ((option = cmdline_next("hugezero-reserve", NULL, argc, argv, options)) >= 0)
                 switch (option) {
                 case ARG_CONFIG:
                         arg_config_path = optarg;
@@ -67,20 +68,17 @@ static int parse_arguments(int argc, char **argv) {
                 case ARG_CHECK_CONFIG:
                         arg_check_config = true;
                         break;
-                case ARG_HELP:
+                case CMDLINE_HELP:
                         print_help();
                         return 0;
                 case ARG_VERSION:
                         printf("hugezero-reserve %s\n", HUGEZERO_VERSION);
                         return 0;
                 default:
-                        return -EINVAL; /* getopt has said what is wrong */
+                        return -EINVAL;
                 }
-        if (optind < argc) {
-                fprintf(stderr, "hugezero-reserve: %s: no arguments are expected besides options; see --help\n", argv[optind]);
-                return -EINVAL;
-        }
-        return 1;
+        r = cmdline_end("hugezero-reserve", NULL, argc, argv);
+        return r < 0 ? r : 1;
 }
 
 static int read_nodes_with_memory(int sysfs_fd, uint64_t ret_bits[PARSE_MAX_NODES / 64]) {

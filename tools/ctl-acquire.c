@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* One request for everything that the --grant options of run and hold name. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cleanup.h"
 #include "ctl-acquire.h"
-#include "parse.h"
 
 int ctl_acquire_add(struct ctl_acquire *acquire, const char *verb, const char *spec) {
         char error[CTL_SPEC_ERROR_BYTES];
@@ -14,17 +14,18 @@ int ctl_acquire_add(struct ctl_acquire *acquire, const char *verb, const char *s
                 return ctl_usage_error(verb, "grant '%s': a request has at most %d", spec, HUGEZERO_MAX_ITEMS);
         if (ctl_grant_spec_parse(spec, &acquire->specs[acquire->n_specs], error) < 0)
                 return ctl_usage_error(verb, "grant '%s': %s", spec, error);
-        acquire->n_specs++;
+        acquire->texts[acquire->n_specs++] = spec;
         return CTL_EXIT_OK;
 }
 
-int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int option, const char *value) {
+int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int option, const char *value, const char *next) {
         uint32_t miss = option == CTL_OPTION_FILL ? HUGEZERO_MISS_FILL : HUGEZERO_MISS_WAIT;
         uint64_t timeout_ms = UINT64_MAX;
         if (acquire->miss != HUGEZERO_MISS_FAIL && acquire->miss != miss)
                 return ctl_usage_error(verb, "option --fill: --wait is given too, and only one of them can be");
-        if (value && parse_duration(value, &timeout_ms) < 0)
-                return ctl_usage_error(verb, "option --wait=%s: a time as 500ms, 10s, 5min or infinity is expected", value);
+        int exit_code = option == CTL_OPTION_WAIT ? ctl_parse_wait(verb, value, next, &timeout_ms) : CTL_EXIT_OK;
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
         if (timeout_ms != UINT64_MAX && timeout_ms > INT32_MAX)
                 return ctl_usage_error(verb, "option --wait=%s: more than 24 days; use infinity", value);
         acquire->miss = miss;
@@ -53,20 +54,33 @@ static bool can_open_anyway(const struct hugezero_conn *conn) {
         return geteuid() == 0 || (ctl_peer(conn, &pid, &uid) >= 0 && geteuid() == uid);
 }
 
+/* The daemon counts items from 0; here they have the names that the user gave them. */
+static int refused(const struct ctl *ctl, const struct ctl_acquire *acquire, const struct hugezero_conn *conn, int error,
+                   const char *advice) {
+        const char *text = hugezero_conn_get_error_text(conn);
+        unsigned item;
+        int n_read = 0;
+        if (sscanf(text, "item %u: %n", &item, &n_read) != 1 || !n_read || item >= acquire->n_specs)
+                return ctl_daemon_error(ctl, conn, "acquiring", error);
+        ctl_error("acquiring '%s': %s: %s%s",
+                  *acquire->specs[item].name ? acquire->specs[item].name : acquire->texts[item], ctl->socket_path, text + n_read,
+                  advice);
+        return CTL_EXIT_FAILED;
+}
+
 int ctl_acquire_get(const struct ctl *ctl, const struct ctl_acquire *acquire, struct hugezero_grant **ret_grant) {
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
         int exit_code = ctl_connect(ctl, &conn);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         int r = try_once(conn, acquire, acquire->is_plain ? 0 : HUGEZERO_REOPENABLE, ret_grant);
-        if (r != -EOPNOTSUPP || acquire->is_plain)
-                return r < 0 ? ctl_daemon_error(ctl, conn, "acquiring", r) : CTL_EXIT_OK;
-        if (can_open_anyway(conn)) {
+        bool is_unsupported = r == -EOPNOTSUPP && !acquire->is_plain;
+        if (is_unsupported && can_open_anyway(conn)) {
                 r = try_once(conn, acquire, 0, ret_grant);
-                return r < 0 ? ctl_daemon_error(ctl, conn, "acquiring", r) : CTL_EXIT_OK;
+                is_unsupported = false;
         }
-        (void) ctl_daemon_error(ctl, conn, "acquiring a grant that can be opened by path", r);
-        ctl_error("set SocketGroup= in hugezerod.conf to a group of yours, or give --no-reopen when only the descriptor is "
-                  "needed");
-        return CTL_EXIT_FAILED;
+        if (r >= 0)
+                return CTL_EXIT_OK;
+        return refused(ctl, acquire, conn, r,
+                       is_unsupported ? "; or give --no-reopen when only the descriptor is needed" : "");
 }

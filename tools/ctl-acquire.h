@@ -7,6 +7,7 @@
 
 struct ctl_acquire {
         struct ctl_grant_spec specs[HUGEZERO_MAX_ITEMS];
+        const char *texts[HUGEZERO_MAX_ITEMS]; /* what @specs were written as */
         size_t n_specs;
         uint32_t miss; /* HUGEZERO_MISS_... */
         int32_t timeout_ms;
@@ -15,7 +16,8 @@ struct ctl_acquire {
 
 /* These say what is wrong and return an exit code. */
 int ctl_acquire_add(struct ctl_acquire *acquire, const char *verb, const char *spec);
-int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int option, const char *value); /* --wait, --fill */
+/* --wait and --fill; @next as for ctl_parse_wait(). */
+int ctl_acquire_set_miss(struct ctl_acquire *acquire, const char *verb, int option, const char *value, const char *next);
 
 /*
  * ctl_acquire_get - connect, acquire, and close the connection: the grant needs none

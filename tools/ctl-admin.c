@@ -180,13 +180,11 @@ static int parse_drain(struct ctl *ctl, int argc, char *argv[], struct target *t
                         exit_code = set_node(target, "drain", optarg);
                 else if (option == OPTION_POOL)
                         exit_code = set_pool(target, "drain", optarg);
-                else if (option == CTL_OPTION_WAIT)
+                else if (option == CTL_OPTION_WAIT) {
+                        exit_code = ctl_parse_wait("drain", optarg, argv[optind], ret_timeout_ms);
                         *ret_wait = true;
-                else
+                } else
                         return ctl_getopt_exit(option);
-                if (option == CTL_OPTION_WAIT && optarg && parse_duration(optarg, ret_timeout_ms) < 0)
-                        exit_code = ctl_usage_error("drain", "option --wait=%s: a time as 500ms, 10s, 5min or infinity is expected",
-                                                    optarg);
                 if (exit_code != CTL_EXIT_OK)
                         return exit_code;
         }

@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 
 #include "cleanup.h"
+#include "cmdline.h"
 #include "complain.h"
 #include "ctl.h"
+#include "parse.h"
 
 void ctl_error(const char *format, ...) {
         va_list arguments;
@@ -21,23 +23,18 @@ void ctl_error(const char *format, ...) {
 }
 
 int ctl_usage_error(const char *verb, const char *format, ...) {
-        char hint[64];
         va_list arguments;
-        (void) snprintf(hint, sizeof(hint), "Try: hugezeroctl %s%s--help", verb ? verb : "", verb ? " " : "");
         (void) fflush(stdout);
         va_start(arguments, format);
-        complain_list("hugezeroctl", hint, format, arguments);
+        (void) cmdline_fail_list("hugezeroctl", verb, format, arguments);
         va_end(arguments);
         return CTL_EXIT_USAGE;
 }
 
 int ctl_getopt(struct ctl *ctl, const char *verb, int argc, char *argv[], const struct option *options, const char *help) {
-        /* '+': behind the first word that is no option begins somebody else's command line. ':': tells the two errors apart. */
         for (;;) {
-                const char *at = argv[optind > 0 ? optind : 1];
-                int option = getopt_long(argc, argv, "+:h", options, NULL);
+                int option = cmdline_next("hugezeroctl", verb, argc, argv, options);
                 switch (option) {
-                case 'h':
                 case CTL_OPTION_HELP:
                         (void) fputs(help, stdout);
                         return CTL_OPTION_HELP;
@@ -47,12 +44,6 @@ int ctl_getopt(struct ctl *ctl, const char *verb, int argc, char *argv[], const 
                 case CTL_OPTION_JSON:
                         ctl->json = true;
                         break;
-                case ':':
-                        (void) ctl_usage_error(verb, "option %s: it needs a value", at);
-                        return '?';
-                case '?':
-                        (void) ctl_usage_error(verb, "option %s: there is no such option, or it takes no value", at);
-                        return '?';
                 default:
                         return option;
                 }
@@ -64,32 +55,19 @@ int ctl_getopt_exit(int option) {
 }
 
 int ctl_no_arguments(int argc, char *argv[]) {
-        return optind < argc ? ctl_usage_error(argv[0], "argument '%s': %s takes none", argv[optind], argv[0]) : CTL_EXIT_OK;
+        return cmdline_end("hugezeroctl", argv[0], argc, argv) < 0 ? CTL_EXIT_USAGE : CTL_EXIT_OK;
 }
 
 int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
         int r = hugezero_conn_open(ctl->socket_path, ret_conn);
         if (r >= 0)
                 return CTL_EXIT_OK;
-        const char *text = hugezero_conn_get_error_text(NULL);
-        if (!*text)
-                text = strerror(-r);
-        switch (-r) {
-        case ENOENT:
-        case ECONNREFUSED:
-        case ECONNRESET:
-        case ETIMEDOUT:
+        if (r == -ENOENT || r == -ECONNREFUSED)
                 ctl_error("connecting: %s: no daemon: %s; start hugezerod, or name its socket with --socket", ctl->socket_path,
-                          text);
-                return CTL_EXIT_NO_DAEMON;
-        case EACCES:
-                ctl_error("connecting: %s: %s; only root and the members of the socket's group may: ls -l shows it",
-                          ctl->socket_path, text);
-                return CTL_EXIT_FAILED;
-        default:
-                ctl_error("connecting: %s: %s", ctl->socket_path, text);
-                return CTL_EXIT_FAILED;
-        }
+                          strerror(-r));
+        else /* this text has all there is to say */
+                ctl_error("%s", hugezero_conn_get_error_text(NULL));
+        return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -ETIMEDOUT ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
 }
 
 int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, const char *what, int error) {
@@ -101,6 +79,20 @@ int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, co
 int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status) {
         int r = hugezero_status_read(conn, ret_status);
         return r < 0 ? ctl_daemon_error(ctl, conn, "reading the status", r) : CTL_EXIT_OK;
+}
+
+int ctl_parse_wait(const char *verb, const char *value, const char *next, uint64_t *ret_ms) {
+        uint64_t ms = UINT64_MAX;
+        if (value && parse_duration(value, &ms) < 0)
+                return ctl_usage_error(verb,
+                                       "option --wait=%s: a time is expected, a number with ms, s, min or h as in --wait=10s, or "
+                                       "infinity",
+                                       value);
+        if (!value && next && parse_duration(next, &ms) >= 0)
+                return ctl_usage_error(verb, "option --wait: '%s' does not belong to it; a time is written behind '=': --wait=10s",
+                                       next);
+        *ret_ms = ms;
+        return CTL_EXIT_OK;
 }
 
 int ctl_peer(const struct hugezero_conn *conn, pid_t *ret_pid, uid_t *ret_uid) {

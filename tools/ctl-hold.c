@@ -39,7 +39,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct ctl_acq
                 if (option == OPTION_NO_REOPEN)
                         acquire->is_plain = true;
                 else if (option == CTL_OPTION_WAIT || option == CTL_OPTION_FILL)
-                        exit_code = ctl_acquire_set_miss(acquire, "hold", option, optarg);
+                        exit_code = ctl_acquire_set_miss(acquire, "hold", option, optarg, argv[optind]);
                 else
                         return ctl_getopt_exit(option);
                 if (exit_code != CTL_EXIT_OK)

@@ -62,7 +62,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct run *ru
                 else if (option == OPTION_NO_REOPEN)
                         acquire->is_plain = true;
                 else if (option == CTL_OPTION_WAIT || option == CTL_OPTION_FILL)
-                        exit_code = ctl_acquire_set_miss(acquire, "run", option, optarg);
+                        exit_code = ctl_acquire_set_miss(acquire, "run", option, optarg, argv[optind]);
                 else
                         return ctl_getopt_exit(option);
                 if (exit_code != CTL_EXIT_OK)

@@ -2,12 +2,12 @@
 /* What the verbs of hugezeroctl share: exit codes, error lines, tables, JSON, and the way to the daemon. */
 #pragma once
 
-#include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cmdline.h"
 #include "hugezero.h"
 
 /* The contract of hugezeroctl(1). Functions here that return "an exit code" have already told the user why. */
@@ -35,9 +35,9 @@ int ctl_verb_run(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]);
 
 /* Options that every verb has, and those that several have; a verb's own begin at CTL_OPTION_OWN. */
-enum { CTL_OPTION_HELP = 256, CTL_OPTION_SOCKET, CTL_OPTION_JSON, CTL_OPTION_WAIT, CTL_OPTION_FILL, CTL_OPTION_OWN };
+enum { CTL_OPTION_HELP = CMDLINE_HELP, CTL_OPTION_SOCKET = 256, CTL_OPTION_JSON, CTL_OPTION_WAIT, CTL_OPTION_FILL, CTL_OPTION_OWN };
 #define CTL_OPTIONS_COMMON                                                                                                     \
-        {"help", no_argument, NULL, CTL_OPTION_HELP}, {                                                                        \
+        CMDLINE_OPTION_HELP, {                                                                        \
                 "socket", required_argument, NULL, CTL_OPTION_SOCKET                                                           \
         }
 #define CTL_OPTIONS_JSON                                                                                                       \
@@ -55,6 +55,11 @@ enum { CTL_OPTION_HELP = 256, CTL_OPTION_SOCKET, CTL_OPTION_JSON, CTL_OPTION_WAI
  */
 int ctl_getopt(struct ctl *ctl, const char *verb, int argc, char *argv[], const struct option *options, const char *help);
 int ctl_getopt_exit(int option);
+/*
+ * --wait[=TIME], without TIME UINT64_MAX. @next: the word behind it, which somebody may have meant to be the time. Returns an
+ * exit code.
+ */
+int ctl_parse_wait(const char *verb, const char *value, const char *next, uint64_t *ret_ms);
 /* For verbs that take none: CTL_EXIT_OK, or a complaint and CTL_EXIT_USAGE. After the options. */
 int ctl_no_arguments(int argc, char *argv[]);
 

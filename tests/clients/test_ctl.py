@@ -131,9 +131,12 @@ def test_the_version_is_the_projects(build):
         (["--frobnicate"], "--frobnicate"),
         (["-x"], "-x"),
         (["--socket"], "--socket"),
+        (["--socket=", "status"], "--socket="),
+        (["status", "--socket", ""], "--socket"),
+        (["status", "--bogus"], "no such option"),
+        (["status", "--json=yes"], "no value"),
         *(([verb, "--frobnicate"], "--frobnicate") for verb in VERBS),
         *(([verb, "--socket"], "--socket") for verb in VERBS),
-        (["status", "--json=yes"], "--json"),
         (["status", "pool"], "'pool'"),
         (["grants", "4711"], "'4711'"),
         (["doctor", "me"], "'me'"),
@@ -146,9 +149,11 @@ def test_the_version_is_the_projects(build):
         (["resize", "", "2M"], "pool ''"),
         (["resize", "vm", "2M", "--node", "-1"], "--node -1"),
         (["drain", "vm"], "'vm'"),
-        (["drain", "--pool", ""], "pool ''"),
+        (["drain", "--pool", ""], "--pool: its value is empty"),
         (["drain", "--node", "all"], "--node all"),
         (["drain", "--wait=soon"], "--wait=soon"),
+        (["drain", "--wait=1x"], "--wait=10s"),
+        (["drain", "--wait", "10"], "--wait=10s"),
         (["run"], "--grant"),
         (["run", "--", "true"], "--grant"),
         (["run", "--grant", "name=a,bytes=2M"], "command"),
@@ -158,6 +163,10 @@ def test_the_version_is_the_projects(build):
         (["run", "--grant", "name=a,bytes=2M", "--grant", "name=a,bytes=2M", "--", "true"], "'a'"),
         (["run", *["--grant", "name=a,bytes=2M"] * 17, "--", "true"], "16"),
         (["run", "--wait=soon", "--grant", "name=a,bytes=2M", "--", "true"], "--wait=soon"),
+        (["run", "--wait", "1s", "--grant", "name=a,bytes=2M", "--", "true"], "'1s'"),
+        (["run", "--wait=1x", "--grant", "name=a,bytes=2M", "--", "true"], "ms, s, min or h as in --wait=10s"),
+        (["hold", "--wait", "5min", "bytes=2M"], "--wait=10s"),
+        (["run", "--wait=", "--grant", "name=a,bytes=2M", "--", "true"], "--wait="),
         (["run", "--wait=30h", "--fill", "--grant", "name=a,bytes=2M", "--", "true"], "--fill"),
         (["run", "--wait=9999h", "--grant", "name=a,bytes=2M", "--", "true"], "infinity"),
         (["run", "--grant", "name=a,bytes=2M", "--", "true", "{b.fd}"], "'b'"),
@@ -184,6 +193,23 @@ def test_without_a_daemon_the_exit_code_is_3_and_the_path_is_named(build, words,
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stale:
         stale.bind(str(tmp_path / "stale"))  # a socket file, but nobody listens
         assert_complains(ctl(build, *words, socket_path=tmp_path / "stale"), 3, str(tmp_path / "stale"))
+
+
+def test_what_to_do_without_a_daemon_is_said_once(build, tmp_path):
+    answer = ctl(build, "status", socket_path=tmp_path / "missing")
+    assert len(answer.stderr.splitlines()) == 1
+    for words in str(tmp_path / "missing"), "start hugezerod", "No such file":
+        assert answer.stderr.count(words) == 1, answer.stderr
+
+
+def test_one_who_may_not_connect_is_told_once(start_daemon):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    for setting, reason in ("SocketMode=0600\n", "Permission denied; only root and members"), ("AllowUsers=1\n", "AllowUsers="):
+        daemon = start_daemon(pools=["2M:auto:0"], config=setting)
+        answer = daemon.control("status", user=NOBODY, group=NOBODY, extra_groups=[])
+        assert_complains(answer, 1, daemon.socket_path, reason)
+        assert len(answer.stderr.splitlines()) == 1 and answer.stderr.count("member") == answer.stderr.count("Permission"), answer.stderr
 
 
 def test_the_socket_may_be_named_before_and_behind_the_verb(build, tmp_path):
@@ -414,6 +440,16 @@ def test_several_extents_become_lists(start_daemon):
     for placeholder in "{a.fd}", "{a.path}":
         assert json.loads(daemon.control(*run, placeholder).stdout) == [[2 * MIB] * 2] * 3
     assert_complains(daemon.control("run", "--grant", "name=a,bytes=6M", "--", "true"), 1, "hugezeroctl: acquiring")
+
+
+def test_a_refusal_names_the_grant(start_daemon):
+    daemon = start_full(start_daemon)
+    good, bad = "bytes=2M", "bytes=2M,pool=nosuch"
+    run = "run", "--grant", f"name=ram0,{good}", "--grant", f"name=ram1,{bad}", "--", "true"
+    assert_complains(daemon.control(*run), 1, "acquiring 'ram1'", 'there is no pool "nosuch"')
+    assert "item" not in daemon.control(*run).stderr
+    assert_complains(daemon.control("hold", good, bad), 1, f"acquiring '{bad}'", "no pool")
+    assert_complains(daemon.control("hold", f"name=b,{bad}", good), 1, "acquiring 'b'")
 
 
 def test_run_waits_as_long_as_it_was_told(start_daemon, start_hold):

@@ -49,5 +49,5 @@ def messages(build, program, *args):
 def test_a_message_is_one_write(build, program, args):
     written = messages(build, program, *args)
     assert len(written) == 1, written
-    assert f"{os.path.basename(program)}: " in written[0] and written[0].endswith("\n")
+    assert written[0].startswith(f"{os.path.basename(program)}: ") and written[0].endswith("\n")
     assert len(written[0]) <= select.PIPE_BUF

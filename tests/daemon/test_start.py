@@ -13,9 +13,9 @@ from harness.daemon import DaemonFailed, sanitizer_environment
 from harness.pages import MIB, PAGE_1G, count, need_pages, sysfs
 
 
-def run(build, *args):
+def run(build, *args, program="daemon/hugezerod"):
     return subprocess.run(
-        [build / "daemon" / "hugezerod", *args],
+        [build / program, *args],
         env=dict(os.environ, **sanitizer_environment(None)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -45,12 +45,27 @@ def test_version_names_the_program_and_its_version(build):
     assert answer.stdout.split()[0] == "hugezerod"
 
 
-@pytest.mark.parametrize("args", [["--no-such-option"], ["--config"], ["stray"]])
-def test_a_wrong_command_line_is_refused_on_stderr(build, args):
-    answer = run(build, *args)
-    assert answer.returncode == 2
-    assert answer.stdout == ""
-    assert answer.stderr
+@pytest.mark.parametrize(
+    "args, complaint",
+    [
+        (["--no-such-option"], "option --no-such-option: there is no such option"),
+        (["-x"], "option -x: there is no such option"),
+        (["--check-config=yes"], "option --check-config=yes: it takes no value"),
+        (["--config"], "option --config: it needs a value"),
+        (["--config="], "option --config=: its value is empty"),
+        (["--socket="], "option --socket=: its value is empty"),
+        (["--pool", ""], "option --pool: its value is empty"),
+        (["stray"], "argument 'stray': only options are expected"),
+    ],
+)
+@pytest.mark.parametrize("program", ["daemon/hugezerod", "systemd/hugezero-reserve"])
+def test_a_wrong_command_line_is_refused_on_stderr(build, program, args, complaint):
+    name = os.path.basename(program)
+    if name == "hugezero-reserve" and args[0].startswith(("--socket", "--pool")):
+        complaint = complaint.split(": ")[0] + ": there is no such option"
+    answer = run(build, *args, program=program)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == f"{name}: {complaint}\nTry: {name} --help\n"
 
 
 def test_the_sample_file_is_a_good_configuration(build):
@@ -106,11 +121,13 @@ def test_a_configuration_that_is_named_must_exist(build, tmp_path):
     assert f"{tmp_path}/none.conf" in answer.stderr
 
 
-@pytest.mark.parametrize("spec", ["", "2M", "2M:auto", "2M:3M:4M", "2M:auto:4M@99", "2M:auto:lots", "5M:auto:10M"])
+@pytest.mark.parametrize("spec", ["2M", "2M:auto", "=2M", "=2M:auto:4M", "a=2M::4M", "2M:3M:4M", "2M:auto:4M@99", "2M:auto:lots", "5M:auto:10M"])
 def test_a_wrong_pool_option_is_refused(build, spec):
     answer = run(build, "--pool", spec, "--check-config")
-    assert answer.returncode != 0
-    assert answer.stderr
+    assert answer.returncode == 1
+    assert f"--pool {spec}: " in answer.stderr
+    form = {"2M:3M:4M": "give 2 MiB or 4 MiB", "2M:auto:4M@99": "Nodes=", "2M:auto:lots": "Target=", "5M:auto:10M": "PageSize="}
+    assert form.get(spec, "give [NAME=]PAGESIZE:EXTENTSIZE:TARGET[@NODES], like 2M:auto:4G") in answer.stderr
 
 
 def test_a_wrong_configuration_does_not_start(start_daemon):
