@@ -51,7 +51,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "the name or number of a group, or none",
                 .default_text = "none",
                 .help = "The group whose members may connect. Reopenable grants are given to it too. The daemon must be root or a "
-                        "member. With none the socket keeps the daemon's own group and no grant is reopenable.",
+                        "member. With none the socket keeps the daemon's own group and no grant is reopenable; but the group of a "
+                        "socket that systemd passes is taken over, unless it is root's or the daemon is no member.",
         },
         [CONFIG_KEY_SOCKET_MODE] = {
                 .name = "SocketMode",

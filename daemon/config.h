@@ -67,7 +67,7 @@ struct config {
         /* [Daemon] */
         char socket_path[108];     /* Socket= */
         char socket_group[64];     /* SocketGroup=, empty: none */
-        gid_t socket_gid;          /* resolved; (gid_t) -1: none */
+        gid_t socket_gid;          /* resolved, or that of a passed socket; (gid_t) -1: none */
         mode_t socket_mode;        /* SocketMode= 0660 */
         struct config_ids allow_users, allow_groups; /* AllowUsers=, AllowGroups= */
         struct config_ids admin_users; /* AdminUsers= */

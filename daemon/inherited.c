@@ -4,7 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <systemd/sd-daemon.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "log.h"
@@ -62,6 +66,20 @@ int inherited_take(struct inherited *ret_inherited) {
         }
         free(names);
         return n_fds < 0 ? n_fds : r;
+}
+
+gid_t inherited_socket_gid(const struct inherited *inherited) {
+        struct sockaddr_un address = {};
+        char path[sizeof(address.sun_path) + 1] = {}; /* the kernel's need not be terminated */
+        socklen_t n_bytes = sizeof(address);
+        struct stat st;
+
+        if (inherited->listen_fd < 0 || getsockname(inherited->listen_fd, (struct sockaddr *) &address, &n_bytes) < 0)
+                return (gid_t) -1;
+        (void) memcpy(path, address.sun_path, sizeof(address.sun_path));
+        if (path[0] != '/' || stat(path, &st) < 0 || st.st_gid == 0)
+                return (gid_t) -1;
+        return geteuid() == 0 || getegid() == st.st_gid || group_member(st.st_gid) ? st.st_gid : (gid_t) -1;
 }
 
 void inherited_done(struct inherited *inherited) {

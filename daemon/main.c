@@ -124,6 +124,8 @@ static int run(const struct topology *topology, const struct config_args *args, 
         raise_file_limit();
         protect_memory();
         r = inherited_take(&inherited);
+        if (config->socket_gid == (gid_t) -1)
+                config->socket_gid = inherited_socket_gid(&inherited);
         if (r >= 0)
                 r = manager_new(topology, args, config, &inherited, &manager);
         inherited_done(&inherited);

@@ -114,7 +114,7 @@ static void set_targets(struct broker *broker, const struct config *fresh) {
 
 /* Worker threads read some of the other fields, and sockets exist already: those stay. */
 static void take_over_settings(struct config *config, const struct config *fresh) {
-        if (strcmp(config->socket_path, fresh->socket_path) != 0 || config->socket_gid != fresh->socket_gid ||
+        if (strcmp(config->socket_path, fresh->socket_path) != 0 || strcmp(config->socket_group, fresh->socket_group) != 0 ||
             config->socket_mode != fresh->socket_mode || config->workers_per_node != fresh->workers_per_node ||
             config->clear_method != fresh->clear_method || config->batch_bytes != fresh->batch_bytes ||
             config->warm_extents != fresh->warm_extents || config->share_page_tables != fresh->share_page_tables)

@@ -31,6 +31,8 @@ struct inherited {
 
 /* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket. */
 int inherited_take(struct inherited *ret_inherited);
+/* The group that the socket's file was given, if it can give files to that one; (gid_t) -1: none, or root's. */
+gid_t inherited_socket_gid(const struct inherited *inherited);
 void inherited_done(struct inherited *inherited); /* closes what nobody took */
 
 /*

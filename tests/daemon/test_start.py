@@ -10,7 +10,9 @@ import subprocess
 import pytest
 from harness import wait_until
 from harness.daemon import DaemonFailed, sanitizer_environment
+from harness.manager import ServiceManager
 from harness.pages import MIB, PAGE_1G, count, need_pages, sysfs
+from hugezero_client import Client, Item, Refused
 
 
 def run(build, *args, program="daemon/hugezerod"):
@@ -244,3 +246,58 @@ def test_stdin_and_stdout_are_not_needed(start_daemon):
     daemon = start_daemon(pools=["2M:auto:0"])
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
         peer.connect(daemon.socket_path)
+
+
+# A socket that the service manager passes
+
+
+@pytest.fixture
+def activate(programs):
+    """activate(gid, config) starts a daemon that is passed a socket whose file belongs to the group."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to any group")
+    managers = []
+
+    def start(gid, config="", pool="2M:2M:4M"):
+        need_pages(2)
+        manager = ServiceManager(programs, [pool], config)
+        managers.append(manager)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(manager.socket_path)
+            listener.listen()
+            os.chown(manager.socket_path, 0, gid)
+            manager.store.append(("hugezerod.socket", os.dup(listener.fileno())))
+        manager.start()
+        manager.wait_full()
+        return manager
+
+    yield start
+    for manager in managers:
+        manager.stop()
+        manager.close()
+
+
+def acquire_reopenable(manager):
+    with Client(manager.socket_path) as client:
+        (extent,) = client.acquire([Item(bytes=2 * MIB, reopenable=True)]).extents
+        status = os.fstat(extent.fd)
+        os.close(extent.fd)
+        return status.st_gid, status.st_mode & 0o777
+
+
+def test_the_group_of_a_passed_socket_is_taken_over(activate):
+    manager = activate(61236)
+    assert acquire_reopenable(manager) == (61236, 0o660)
+    with Client(manager.socket_path) as client:
+        client.reload()
+    assert "started again" not in manager.stderr()
+    assert acquire_reopenable(manager) == (61236, 0o660)
+
+
+def test_a_configured_group_comes_before_that_of_a_passed_socket(activate):
+    assert acquire_reopenable(activate(61236, config="SocketGroup=61237\n"))[0] == 61237
+
+
+def test_the_group_of_root_is_no_group(activate):
+    with pytest.raises(Refused, match="SocketGroup="):
+        acquire_reopenable(activate(0))
