@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "figures.h"
 #include "internal.h"
 
 struct hugezero_status {
@@ -42,59 +43,8 @@ static int grow(void *rows, uint32_t n_rows, uint32_t n, size_t row_bytes) {
 }
 
 static int take_status(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
-        const struct wire_d_status *from = &message->d_status;
-        struct hugezero_daemon_info *to = &question_of(call)->status->daemon;
-
-        *to = (struct hugezero_daemon_info){
-                .uptime_ms = from->uptime_ms,
-                .n_clients = from->n_clients,
-                .n_waiting = from->n_waiting,
-                .n_grants = from->n_grants,
-                .n_extents_granted = from->n_extents_granted,
-                .n_granted_total = from->n_granted_total,
-                .n_refused_total = from->n_refused_total,
-                .n_exact_total = from->n_exact,
-                .n_cut_total = from->n_cut,
-                .n_grown_total = from->n_grown,
-                .n_built_total = from->n_built,
-                .zeroed_bytes_total = from->zeroed_bytes_total,
-                .granted_bytes_total = from->granted_bytes_total,
-                .scrubbed_bytes_total = from->scrubbed_bytes_total,
-                .n_fds_in_flight = from->n_fds_in_flight,
-                .n_doubts_total = from->n_doubts,
-        };
-        memcpy(to->version, from->daemon_version, sizeof(to->version));
+        figures_of_status(&message->d_status, &question_of(call)->status->daemon);
         return 0;
-}
-
-static void fill_pool(struct hugezero_pool_info *to, const struct wire_pool_row *from) {
-        *to = (struct hugezero_pool_info){
-                .node = from->node,
-                .page_size_bytes = from->page_size_bytes,
-                .extent_bytes = from->extent_bytes,
-                .target_bytes = from->target_bytes,
-                .ready_bytes = from->ready_bytes,
-                .granted_bytes = from->granted_bytes,
-                .returned_bytes = from->returned_bytes,
-                .filling_bytes = from->filling_bytes,
-                .shortfall_bytes = from->shortfall_bytes,
-                .pinned_bytes = from->pinned_bytes,
-                .kernel_free_bytes = from->kernel_free_bytes,
-                .largest_ready_bytes = from->largest_ready_bytes,
-                .n_extents_ready = from->n_extents_ready,
-                .n_exact_total = from->n_exact,
-                .n_cut_total = from->n_cut,
-                .n_grown_total = from->n_grown,
-                .n_built_total = from->n_built,
-                .zeroed_bytes_total = from->zeroed_bytes_total,
-                .n_workers = from->n_workers,
-                .n_fill_threads = from->n_fill_threads,
-                .paced_wait_ms = from->paced_wait_ms,
-                .audited_bytes_total = from->audited_bytes_total,
-                .n_audit_errors_total = from->n_audit_errors,
-        };
-        memcpy(to->name, from->name, sizeof(to->name));
-        memcpy(to->clear_method, from->clear_method, sizeof(to->clear_method));
 }
 
 static int take_pools(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
@@ -108,7 +58,7 @@ static int take_pools(struct call *call, const struct wire_message *message, int
         if (r < 0)
                 return r;
         for (uint32_t i = 0; i < pools->n_rows; i++)
-                fill_pool(&status->pools[status->n_pools++], &pools->rows[i]);
+                figures_of_pool(&pools->rows[i], &status->pools[status->n_pools++]);
         /* An empty answer ends it, too: there may be fewer rows than a moment ago. */
         question->more = pools->n_rows > 0 && status->n_pools < pools->n_rows_total;
         return 0;

@@ -95,6 +95,25 @@ int ctl_parse_wait(const char *verb, const char *value, const char *next, uint64
         return CTL_EXIT_OK;
 }
 
+int ctl_get_figures(const struct ctl *ctl, const struct hugezero_status *status, struct hugezero_daemon_info *ret_daemon,
+                    struct hugezero_pool_info **ret_pools, size_t *ret_n_pools) {
+        size_t n_pools = hugezero_status_get_n_pools(status);
+        _cleanup_free_ struct hugezero_pool_info *pools = calloc(n_pools + 1, sizeof(*pools));
+        *ret_daemon = (struct hugezero_daemon_info){.struct_bytes = sizeof(*ret_daemon)};
+        int r = pools ? hugezero_status_get_daemon(status, ret_daemon) : -ENOMEM;
+        for (size_t idx = 0; r >= 0 && idx < n_pools; idx++) {
+                pools[idx].struct_bytes = sizeof(*pools);
+                r = hugezero_status_get_pool(status, (uint32_t) idx, &pools[idx]);
+        }
+        if (r < 0) {
+                ctl_error("reading the status: %s: %s", ctl->socket_path, strerror(-r));
+                return CTL_EXIT_FAILED;
+        }
+        *ret_n_pools = n_pools;
+        *ret_pools = take_ptr(pools);
+        return CTL_EXIT_OK;
+}
+
 int ctl_peer(const struct hugezero_conn *conn, pid_t *ret_pid, uid_t *ret_uid) {
         struct ucred peer;
         socklen_t n_bytes = sizeof(peer);

@@ -252,17 +252,11 @@ int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]) {
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
 
-        struct hugezero_daemon_info daemon = {.struct_bytes = sizeof(daemon)};
-        size_t n_pools = hugezero_status_get_n_pools(status);
-        _cleanup_free_ struct hugezero_pool_info *pools = calloc(n_pools + 1, sizeof(*pools));
-        int r = pools ? hugezero_status_get_daemon(status, &daemon) : -ENOMEM;
-        for (size_t idx = 0; r >= 0 && idx < n_pools; idx++) {
-                pools[idx].struct_bytes = sizeof(*pools);
-                r = hugezero_status_get_pool(status, (uint32_t) idx, &pools[idx]);
-        }
-        if (r < 0) {
-                ctl_error("reading the status: %s: %s", ctl->socket_path, strerror(-r));
-                return CTL_EXIT_FAILED;
-        }
+        struct hugezero_daemon_info daemon;
+        _cleanup_free_ struct hugezero_pool_info *pools = NULL;
+        size_t n_pools;
+        exit_code = ctl_get_figures(ctl, status, &daemon, &pools, &n_pools);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
         return ctl->json ? print_json(status, &daemon, pools, n_pools) : print_text(status, &daemon, pools, n_pools);
 }

@@ -29,6 +29,7 @@ int ctl_verb_doctor(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_drain(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_grants(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]);
+int ctl_verb_metrics(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_reload(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_resize(struct ctl *ctl, int argc, char *argv[]);
 int ctl_verb_run(struct ctl *ctl, int argc, char *argv[]);
@@ -73,6 +74,9 @@ int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, co
 /* Both return an exit code and set @ret_... when it is CTL_EXIT_OK. */
 int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn);
 int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status);
+/* The daemon's own figures and those of its pools. *ret_pools is freed by the caller. Likewise. */
+int ctl_get_figures(const struct ctl *ctl, const struct hugezero_status *status, struct hugezero_daemon_info *ret_daemon,
+                    struct hugezero_pool_info **ret_pools, size_t *ret_n_pools);
 
 /* Who the kernel says made the listening socket: the daemon, or the service manager that activated it. */
 int ctl_peer(const struct hugezero_conn *conn, pid_t *ret_pid, uid_t *ret_uid);

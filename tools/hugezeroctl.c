@@ -15,7 +15,8 @@ static const struct {
 } verbs[] = {
         {"status", ctl_verb_status}, {"grants", ctl_verb_grants}, {"run", ctl_verb_run},
         {"hold", ctl_verb_hold},     {"resize", ctl_verb_resize}, {"drain", ctl_verb_drain},
-        {"reload", ctl_verb_reload}, {"bench", ctl_verb_bench},   {"doctor", ctl_verb_doctor},
+        {"reload", ctl_verb_reload}, {"metrics", ctl_verb_metrics}, {"bench", ctl_verb_bench},
+        {"doctor", ctl_verb_doctor},
 };
 
 static const char help[] = "Usage: hugezeroctl [--socket PATH] VERB [OPTIONS]\n"
@@ -30,6 +31,7 @@ static const char help[] = "Usage: hugezeroctl [--socket PATH] VERB [OPTIONS]\n"
                            "  resize    give a pool another target\n"
                            "  drain     give what is ready back to the kernel\n"
                            "  reload    have the daemon read its configuration again\n"
+                           "  metrics   the figures as text for a monitoring system\n"
                            "  bench     measure the pool against the kernel\n"
                            "  doctor    what on this host stands in the way, and what to do\n"
                            "\n"

@@ -20,7 +20,7 @@ from hugezero_client import Client, Item
 NOBODY = 65534
 GROUP = 61234  # nobody's group: only the client under test is a member
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
-VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "bench", "doctor"
+VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "metrics", "bench", "doctor"
 NEEDS_DAEMON = {
     "status": ["status"],
     "grants": ["grants"],
@@ -29,6 +29,7 @@ NEEDS_DAEMON = {
     "resize": ["resize", "vm", "2M"],
     "drain": ["drain"],
     "reload": ["reload"],
+    "metrics": ["metrics"],
     "bench": ["bench", "--bytes", "2M"],
 }
 # What a program started by run does with its memory: says its size, whether all of it is zero, and writes to it

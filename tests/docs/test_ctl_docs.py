@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "hugezeroctl.1.scd"
-VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "bench", "doctor"
+VERBS = "status", "grants", "run", "hold", "resize", "drain", "reload", "metrics", "bench", "doctor"
 PARTS = "bench clear", "bench procs", "bench churn"  # verbs below a verb, each with a section of its own
 EVERYWHERE = {"--help", "--socket"}  # described once, for all verbs
 FOR_TESTS = {"doctor": {"--root"}}  # in the page only
