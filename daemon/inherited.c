@@ -34,6 +34,8 @@ static int take_one(struct inherited *inherited, const char *name, int fd) {
                 inherited->inotify_fd = fd;
         else if (slot >= 0 && inherited->n_extents < WARM_MAX_INHERITED)
                 inherited->extents[inherited->n_extents++] = (struct inherited_extent) {.slot = slot, .fd = fd};
+        else if (strcmp(name, "metrics") == 0 && inherited->metrics_fd < 0 && sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0)
+                inherited->metrics_fd = fd;
         else if (sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0) {
                 if (inherited->listen_fd >= 0) {
                         log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EINVAL)),
@@ -54,7 +56,7 @@ int inherited_take(struct inherited *ret_inherited) {
         char **names = NULL;
         int n_fds, r = 0;
 
-        ret_inherited->listen_fd = ret_inherited->ledger_fd = ret_inherited->inotify_fd = -EBADF;
+        ret_inherited->listen_fd = ret_inherited->metrics_fd = ret_inherited->ledger_fd = ret_inherited->inotify_fd = -EBADF;
         ret_inherited->n_extents = 0;
         n_fds = sd_listen_fds_with_names(/* unset_environment= */ 1, &names);
         for (int i = 0; i < n_fds; i++) {
@@ -84,6 +86,7 @@ gid_t inherited_socket_gid(const struct inherited *inherited) {
 
 void inherited_done(struct inherited *inherited) {
         inherited->listen_fd = safe_close(inherited->listen_fd);
+        inherited->metrics_fd = safe_close(inherited->metrics_fd);
         inherited->ledger_fd = safe_close(inherited->ledger_fd);
         inherited->inotify_fd = safe_close(inherited->inotify_fd);
         for (size_t i = 0; i < inherited->n_extents; i++)

@@ -34,3 +34,4 @@
 #define LOG_ID_NOT_ZERO       "e0cdb556572f4590ade26064ef8c65d3"
 #define LOG_ID_MEMORY_LOST    "970bee7ae12749f3aee289777c754ae3"
 #define LOG_ID_CLEARING       "24c6bceacd544bc0ab3789c504414704"
+#define LOG_ID_NO_METRICS     "4aa10e2b91e74ffbb42dafbb5e0fa0e4"

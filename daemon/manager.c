@@ -21,6 +21,7 @@
 #include "quota.h"
 #include "reclaim.h"
 #include "reload.h"
+#include "scrape.h"
 #include "server.h"
 #include "stock.h"
 #include "topology.h"
@@ -41,6 +42,7 @@ struct manager {
         struct broker *broker;
         unsigned n_adopted;
         struct server *server;
+        struct scrape *scrape;
 };
 
 static void on_overflow(void *userdata) {
@@ -191,8 +193,12 @@ static int build(struct manager *manager, const struct topology *topology, struc
         manager->broker->reload = reload;
         manager->broker->reload_userdata = manager;
         *ret_what = "listening";
-        return server_new(manager->base, manager->config, take_fd(&inherited->listen_fd), manager->broker, manager->quota, manager->closer,
-                          &manager->server);
+        r = server_new(manager->base, manager->config, take_fd(&inherited->listen_fd), manager->broker, manager->quota, manager->closer,
+                       &manager->server);
+        if (r < 0 || inherited->metrics_fd < 0)
+                return r;
+        *ret_what = "serving metrics";
+        return scrape_new(manager->base, take_fd(&inherited->metrics_fd), manager->broker, manager->server, &manager->scrape);
 }
 
 int manager_new(const struct topology *topology, const struct config_args *args, struct config *config, struct inherited *inherited, struct manager **ret_manager) {
@@ -233,6 +239,7 @@ struct manager *manager_free(struct manager *manager) {
                 return NULL;
         if (manager->broker)
                 broker_stop(manager->broker);
+        scrape_free(manager->scrape);
         manager->server = server_free(manager->server);
         if (manager->stock)
                 stock_stop(manager->stock);

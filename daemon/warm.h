@@ -24,12 +24,12 @@ struct inherited_extent {
 
 /* What the service manager passed at start. */
 struct inherited {
-        int listen_fd, ledger_fd, inotify_fd; /* -EBADF: none */
+        int listen_fd, metrics_fd, ledger_fd, inotify_fd; /* -EBADF: none */
         size_t n_extents;
         struct inherited_extent extents[WARM_MAX_INHERITED];
 };
 
-/* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket. */
+/* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket, or than one named "metrics". */
 int inherited_take(struct inherited *ret_inherited);
 /* The group that the socket's file was given, if it can give files to that one; (gid_t) -1: none, or root's. */
 gid_t inherited_socket_gid(const struct inherited *inherited);

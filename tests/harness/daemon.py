@@ -40,13 +40,18 @@ class Daemon:
     uid:    runs as this user instead of the test's
     env:    more environment
     wrapper: a command that ends by executing what follows it
+    metrics: a listening socket that is passed as the one for metrics
     """
 
-    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, wrapper=(), ready=True):
+    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, wrapper=(), metrics=None, ready=True):
         self.build = pathlib.Path(build)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hugezero-test-"))
         self.socket_path = str(self.folder / "socket")
         self.process = None
+        if metrics:
+            script = 'exec 3<&"$0"; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=metrics exec "$@"'
+            wrapper = ["bash", "-c", script, str(metrics.fileno()), *wrapper]
+        self._fds = (metrics.fileno(),) if metrics else ()
         self._used_before = pages.count("nr") - pages.count("free")
         try:
             self._start(pools, config, args, uid, env, wrapper)
@@ -76,6 +81,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
+                pass_fds=self._fds,
                 env=dict(os.environ, NOTIFY_SOCKET=str(self.folder / "notify"), **sanitizer_environment(uid), **(env or {})),
                 preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
             )

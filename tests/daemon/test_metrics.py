@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Metrics by HTTP: what is served to whom, and that whoever asks cannot do harm."""
+
+import array
+import os
+import pathlib
+import re
+import socket
+import time
+
+import pytest
+from harness import scraper, wait_until
+from harness.pages import MIB, need_pages
+from harness.scraper import OPENMETRICS, connect, names, samples, scrape
+from hugezero_client import Client, Item
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+POOL = "small=2M:2M:16M"
+QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
+
+
+@pytest.fixture
+def listener():
+    with scraper.listen() as made:
+        yield made
+
+
+def names_of_the_page():
+    section = (ROOT / "daemon" / "hugezerod.8.scd").read_text().partition("\n# METRICS\n")[2].partition("\n# ")[0]
+    return set(re.findall(r"^\*(hugezero_\w+)\*$", section, re.MULTILINE))
+
+
+def n_fds(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def rss_bytes(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) * 1024
+
+
+def serves_clients(daemon):
+    """How long a client waits for 2 MiB, in seconds."""
+    begin = time.monotonic()
+    with Client(daemon.socket_path) as client:
+        client.acquire([Item(bytes=2 * MIB)], on_miss="wait", timeout_ms=10000).close()
+    return time.monotonic() - begin
+
+
+def test_names_are_those_of_the_page_however_they_are_asked_for(start_daemon, listener):
+    need_pages(8)
+    daemon = start_daemon(pools=[POOL], metrics=listener)
+    assert names_of_the_page() == names(scrape(listener)[2]) == names(scrape(listener, accept=OPENMETRICS)[2])
+    assert names_of_the_page() == names(daemon.control("metrics").stdout)
+
+
+def test_figures_are_those_of_the_status(start_daemon, listener):
+    need_pages(8)
+    daemon = start_daemon(pools=[POOL], config=QUICK, metrics=listener)
+    daemon.wait_full()
+    with Client(daemon.socket_path) as client:
+        grant = client.acquire([Item(bytes=2 * MIB)])
+        status, headers, text = scrape(listener)
+        found = samples(text)
+        grant.close()
+    labels = '{pool="small",node="0",page_size="2M"}'
+    assert status == 200 and headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert found["hugezero_pool_target_bytes" + labels] == 16 * MIB
+    assert found["hugezero_pool_granted_bytes" + labels] == 2 * MIB
+    assert found["hugezero_clients"] == 1 and found["hugezero_grants"] == 1
+    assert found["hugezero_requests_granted_total"] == 1 and found["hugezero_granted_bytes_total"] == 2 * MIB
+    assert found['hugezero_pool_extents_served_total{pool="small",node="0",page_size="2M",how="exact"}'] == 1
+
+
+def test_the_format_is_the_one_that_was_asked_for(start_daemon, listener):
+    start_daemon(pools=["2M:2M:0"], metrics=listener)
+    _, headers, text = scrape(listener, accept=OPENMETRICS)
+    assert headers["content-type"].startswith("application/openmetrics-text; version=1.0.0") and text.endswith("\n# EOF\n")
+    _, headers, text = scrape(listener, accept="text/plain")
+    assert headers["content-type"].startswith("text/plain") and "# EOF" not in text
+
+
+@pytest.mark.parametrize("method, path, expected", [("GET", "/", 404), ("GET", "/metrics/x", 404), ("HEAD", "/metrics", 501), ("POST", "/metrics", 501), ("DELETE", "/metrics", 501)])
+def test_nothing_else_is_there(start_daemon, listener, method, path, expected):
+    start_daemon(pools=["2M:2M:0"], metrics=listener)
+    status, headers, _ = scrape(listener, path, method=method)
+    assert status == expected and headers["connection"] == "close"
+
+
+def test_what_is_too_long_is_refused_and_not_kept(start_daemon, listener):
+    need_pages(8)
+    daemon = start_daemon(pools=[POOL], metrics=listener)
+    daemon.wait_full()
+    scrape(listener)
+    before = rss_bytes(daemon.pid)
+    for begin in b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", b"":
+        with connect(listener) as peer:
+            with pytest.raises(OSError):
+                peer.sendall(begin)
+                for _ in range(512):
+                    peer.sendall(b"x" * 65536)
+        assert serves_clients(daemon) < 5
+    assert rss_bytes(daemon.pid) < before + 16 * MIB
+    wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
+
+
+def test_slow_scrapers_hold_a_few_descriptors_for_a_few_seconds(start_daemon, listener):
+    need_pages(8)
+    daemon = start_daemon(pools=[POOL], config=QUICK, metrics=listener)
+    daemon.wait_full()
+    wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
+    before = n_fds(daemon.pid)
+    begin = time.monotonic()
+    dripping = [connect(listener) for _ in range(6)]
+    silent = [connect(listener) for _ in range(6)]
+    slowest, open_peers = 0, list(dripping)
+    while open_peers:
+        assert time.monotonic() - begin < 20, "a scraper that never ends is not dropped"
+        for peer in list(open_peers):
+            try:
+                peer.send(b"G")
+                peer.setblocking(False)
+                try:
+                    ended = peer.recv(100) == b""
+                except BlockingIOError:
+                    ended = False
+                peer.setblocking(True)
+            except OSError:
+                ended = True
+            if ended:
+                open_peers.remove(peer)
+        assert n_fds(daemon.pid) <= before + 8 + 4  # a grant on its way has some, too
+        slowest = max(slowest, serves_clients(daemon))
+        time.sleep(0.2)
+    assert time.monotonic() - begin > 4, "nobody was slow"
+    assert slowest < 5
+    assert wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
+    for peer in dripping + silent:
+        peer.close()
+
+
+def test_a_hasty_scraper_is_held_back(start_daemon, listener):
+    start_daemon(pools=["2M:2M:0"], metrics=listener)
+    begin = time.monotonic()
+    for _ in range(40):
+        assert scrape(listener)[0] == 200
+    assert time.monotonic() - begin > 0.75  # after the first 8, another 8 each 250 ms
+
+
+def test_a_scraper_that_does_not_wait_for_the_answer_is_no_matter(start_daemon, listener):
+    need_pages(8)
+    daemon = start_daemon(pools=[POOL], metrics=listener)
+    for _ in range(20):
+        with connect(listener) as peer:
+            peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+    assert serves_clients(daemon) < 5
+    wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
+
+
+def test_a_unix_socket_takes_no_descriptors(start_daemon, tmp_path):
+    need_pages(8)
+    with scraper.listen(str(tmp_path / "metrics")) as unix:
+        daemon = start_daemon(pools=[POOL], metrics=unix)
+        if "Linux 6.16" in daemon.stderr():
+            pytest.skip("cannot: this kernel takes descriptors for everybody who reads from a Unix socket")
+        assert scrape(unix)[0] == 200
+        with connect(unix) as peer, pytest.raises(PermissionError):
+            peer.sendmsg([b"GET /metrics HTTP/1.1\r\n\r\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [peer.fileno()]))])
+
+
+def test_a_socket_that_cannot_be_served_does_not_stop_the_daemon(start_daemon, tmp_path):
+    need_pages(8)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wrong:
+        wrong.bind(str(tmp_path / "wrong"))
+        wrong.listen()
+        daemon = start_daemon(pools=[POOL], metrics=wrong)
+        assert "metrics are not served" in daemon.stderr() and "ListenStream=" in daemon.stderr()
+        assert serves_clients(daemon) < 5
+
+
+def test_the_service_manager_is_asked_for_nothing_more(start_daemon):
+    """Without a socket for metrics nothing is listened on but the clients' socket."""
+    daemon = start_daemon(pools=["2M:2M:0"])
+    inodes = {os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{daemon.pid}/fd")}
+    for table in "tcp", "tcp6":
+        rows = pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        assert not {f"socket:[{row.split()[9]}]" for row in rows} & inodes
