@@ -2,7 +2,6 @@
 /* The node's choice of method and threads. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "clearing.h"
 #include "config.h"
@@ -20,11 +19,6 @@ void clearing_init(struct clearing *clearing, const struct config *config, int n
         clearing->batch_bytes = config->batch_bytes - config->batch_bytes % SMALL_BYTES;
         clearing->n_workers = n_workers;
         clearing->n_fill_threads = n_workers == 1 ? 1 : 0;
-}
-
-void clearing_done(struct clearing *clearing) {
-        free((void *) atomic_load(&clearing->calibration));
-        atomic_store(&clearing->calibration, NULL);
 }
 
 const struct clear_method *clearing_method(const struct clearing *clearing, uint64_t n_bytes) {
@@ -57,20 +51,30 @@ static size_t slice_sizes(const struct clearing *clearing, uint64_t bytes, size_
         return n;
 }
 
-int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool (*stop)(void *userdata), void *userdata) {
-        size_t slice_bytes[CLEAR_CALIBRATE_MAX_SLICES], n_slices = slice_sizes(clearing, bytes, slice_bytes);
-        struct clear_calibration *calibration;
-        int r = -ENOMEM;
+/* Each result knows more slice sizes than the one before: there cannot be more of them than sizes. */
+static bool is_news(const struct clearing *clearing, size_t n_slices) {
+        const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
 
-        if (bytes < MIN_BYTES || !clearing_is_wanted(clearing) || atomic_exchange(&clearing->is_measuring, true))
+        return !clearing->configured && (!calibration || n_slices > calibration->n_slices);
+}
+
+int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool is_probe, bool (*stop)(void *userdata),
+                     void *userdata) {
+        size_t slice_bytes[CLEAR_CALIBRATE_MAX_SLICES], n_slices = slice_sizes(clearing, bytes, slice_bytes);
+        struct clear_calibration *result;
+        int r = 0;
+
+        if (bytes < MIN_BYTES || (atomic_load(&clearing->is_probing) && !is_probe) || !is_news(clearing, n_slices) ||
+            atomic_exchange(&clearing->is_measuring, true))
                 return 0;
-        calibration = malloc(sizeof(*calibration));
-        if (calibration)
-                r = clear_calibrate_until(addr, bytes, slice_bytes, n_slices, stop, userdata, calibration);
-        if (r >= 0 && clearing_is_wanted(clearing)) /* another one may have ended between the question and the flag */
-                atomic_store(&clearing->calibration, calibration);
-        else
-                free(calibration);
+        if (is_news(clearing, n_slices)) { /* another one may have ended between the question and the flag */
+                result = &clearing->results[clearing->n_results];
+                r = clear_calibrate_until(addr, bytes, slice_bytes, n_slices, stop, userdata, result);
+                if (r >= 0) {
+                        clearing->n_results++;
+                        atomic_store(&clearing->calibration, result);
+                }
+        }
         atomic_store(&clearing->is_measuring, false);
         return r;
 }
@@ -82,10 +86,16 @@ uint64_t clearing_take_probe(struct clearing *clearing, uint64_t extent_bytes, u
         if (bytes > CLEAR_CALIBRATE_BYTES)
                 bytes = CLEAR_CALIBRATE_BYTES;
         bytes -= bytes % page_size_bytes;
-        if (!clearing_is_wanted(clearing) || bytes < MIN_BYTES || bytes <= extent_bytes || clearing->n_probes == MAX_PROBES)
+        if (!clearing_is_wanted(clearing) || bytes < MIN_BYTES || bytes <= extent_bytes || clearing->n_probes == MAX_PROBES ||
+            atomic_load(&clearing->is_probing))
                 return 0;
         clearing->n_probes++;
+        atomic_store(&clearing->is_probing, true);
         return bytes;
+}
+
+void clearing_end_probe(struct clearing *clearing) {
+        atomic_store(&clearing->is_probing, false);
 }
 
 /* The threads */
@@ -153,9 +163,10 @@ void clearing_log(struct clearing *clearing) {
         const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
         char threads[96];
 
-        if (clearing->was_logged || (!calibration && !clearing->configured))
+        if ((clearing->was_logged && calibration == clearing->logged) || (!calibration && !clearing->configured))
                 return;
         clearing->was_logged = true;
+        clearing->logged = calibration;
         describe_threads(clearing, threads, sizeof(threads));
         if (calibration)
                 log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What was measured on one node, and what follows from it: the method that clears memory which came back, and how many threads
- * are worth filling with. Both are measured on the first memory of the node's pools, for once. The method by one worker on
+ * are worth filling with. Both are measured on the first memory of the node's pools that is large enough, for once. The method by one worker on
  * populated memory, which is zero already; the threads by the loop thread, which lets parts of the first large fill be done by
  * one, two, four ... of them.
  */
@@ -22,35 +22,43 @@ struct clearing {
         int node;
         const struct clear_method *configured; /* ClearMethod=; NULL: auto */
         uint64_t batch_bytes;                  /* Batch=, in whole pages of 2 MiB */
-        /* Set once by a worker, never changed after that; read by all. NULL: not measured yet. */
+        /* One of @results, set by a worker; later ones know more slice sizes. None changes any more. NULL: not measured yet. */
         _Atomic(const struct clear_calibration *) calibration;
-        _Atomic bool is_measuring;
+        _Atomic bool is_measuring, is_probing;
+        struct clear_calibration results[CLEAR_CALIBRATE_MAX_SLICES]; /* of whoever is measuring */
+        unsigned n_results;
         /* Loop thread only, from here on */
         unsigned n_workers;
         unsigned n_fill_threads; /* worth using; 0: not measured yet */
         unsigned n_measured;     /* how many figures there are, of as many rounds as it takes */
         double fill_gb_per_s[CLEARING_MAX_STEPS]; /* by 1 << i threads, the last one by n_workers; the best round counts */
         unsigned n_probes;       /* extents that were filled for measuring alone */
+        const struct clear_calibration *logged;
         bool was_logged;
 };
 
 void clearing_init(struct clearing *clearing, const struct config *config, int node, unsigned n_workers);
-void clearing_done(struct clearing *clearing);
 
 /* Any thread. For a slice of @n_bytes; memset() until there is something better. */
 const struct clear_method *clearing_method(const struct clearing *clearing, uint64_t n_bytes);
 /* Any thread. Base pages of a slice; for CLEARING_UNIT_BYTES where a client waits. */
 size_t clearing_batch_pages(const struct clearing *clearing, bool awaited);
 
-/* Any thread. Whether the method is still to be measured. */
+/* Any thread. Whether nothing is known of the methods yet. */
 bool clearing_is_wanted(const struct clearing *clearing);
 /*
- * Worker thread of the node. Measures on populated memory, where it is wanted, enough, and nobody else is at it: up to
- * CLEAR_CALIBRATE_BUDGET_MS. What was zero is zero afterwards. When @stop(userdata) says so it ends early and without a result.
+ * Worker thread of the node. Measures on populated memory, where that is enough to learn something from, or more than from
+ * the memory of last time, and nobody else is at it: up to CLEAR_CALIBRATE_BUDGET_MS. What was zero is zero afterwards. When @stop(userdata) says so it ends early and without a result.
  */
-int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool (*stop)(void *userdata), void *userdata);
-/* Loop thread. How much to fill for measuring alone, where the extents of a pool are too small; 0: nothing, or no longer. */
+int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool is_probe, bool (*stop)(void *userdata),
+                     void *userdata);
+/*
+ * Loop thread. How much to fill for measuring alone, where the extents of a pool are too small; 0: nothing, or no longer. While
+ * there is such a probe nothing less is measured.
+ */
 uint64_t clearing_take_probe(struct clearing *clearing, uint64_t extent_bytes, uint64_t target_bytes, uint64_t page_size_bytes);
+/* Loop thread. It is filled and measured, or has failed. */
+void clearing_end_probe(struct clearing *clearing);
 
 /* Loop thread. By how many threads the next part of a large fill should be done to learn from it; 0: all is known. */
 unsigned clearing_threads_to_measure(const struct clearing *clearing);
@@ -59,5 +67,5 @@ void clearing_note_fill(struct clearing *clearing, uint64_t bytes, uint64_t took
 /* Loop thread. By how many threads to fill in the background. */
 unsigned clearing_fill_threads(const struct clearing *clearing);
 
-/* Loop thread. Once, when there is something to tell: one line. */
+/* Loop thread. When there is something to tell that was not told yet: one line. */
 void clearing_log(struct clearing *clearing);

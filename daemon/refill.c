@@ -258,8 +258,12 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
                 bytes = probe_bytes(broker, np, available_bytes);
                 if (bytes == 0)
                         bytes = pool_next_fill_bytes(np, available_bytes);
-                if (bytes == 0 || start_fill(broker, np, bytes) < 0)
+                if (bytes == 0)
                         return;
+                if (start_fill(broker, np, bytes) < 0) {
+                        clearing_end_probe(stock_clearing(broker->stock, np->node));
+                        return;
+                }
                 if (!np->paused)
                         broker->retry_s = 0; /* pages appear: look soon again */
         }

@@ -86,4 +86,5 @@ int work_step(struct job *job);
 void work_plan_step(struct part *part);
 /* Whether the daemon keeps its mapping of a ready extent. */
 bool work_stays_mapped(const struct stock *stock, const struct extent_file *file);
+bool work_is_probe(const struct work *work);
 int work_verify_placement(const struct extent_file *file, int node, uint64_t offset_bytes, uint64_t bytes);

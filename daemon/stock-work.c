@@ -94,6 +94,13 @@ static int populate_slice(struct work *work, uint64_t offset_bytes, uint64_t byt
         return r < 0 ? r : work_verify_placement(work->file, work->node->node, offset_bytes, bytes);
 }
 
+/* Only what is filled for measuring is larger than its pool's extents. */
+bool work_is_probe(const struct work *work) {
+        uint64_t extent_bytes = work->extent->node_pool->pool->extent_bytes;
+
+        return work->kind == &work_kind_fill && extent_bytes > 0 && work->to_bytes > extent_bytes;
+}
+
 /* A client that comes now shall not wait for figures. */
 static bool stop_measuring(void *userdata) {
         const struct work *work = userdata;
@@ -115,12 +122,13 @@ static int fill_finish(struct work *work, int r) {
         if (work->file->fd >= 0 && kept_bytes < work->file->bytes)
                 q = extent_file_resize(work->file, kept_bytes);
         if (r >= 0 && q >= 0 && kept_bytes == work->to_bytes)
-                q = clearing_measure(&work->node->clearing, work->file->addr, kept_bytes, stop_measuring, work);
+                q = clearing_measure(&work->node->clearing, work->file->addr, kept_bytes, work_is_probe(work), stop_measuring,
+                                     work);
         if (!work_stays_mapped(work->stock, work->file))
                 extent_file_unmap(work->file);
         if (r >= 0 && kept_bytes < work->to_bytes)
                 r = -ECANCELED;
-        return q < 0 && q != -ECANCELED && q != -ENOMEM ? q : r;
+        return q < 0 && q != -ECANCELED ? q : r;
 }
 
 /* The stages of a scrub */
@@ -165,9 +173,10 @@ static int scrub_clear(struct work *work) {
 
 static int scrub_finish(struct work *work, int r) {
         if (r >= 0) {
-                int q = clearing_measure(&work->node->clearing, work->file->addr, work->file->bytes, stop_measuring, work);
+                int q = clearing_measure(&work->node->clearing, work->file->addr, work->file->bytes, /* is_probe= */ false,
+                                         stop_measuring, work);
 
-                r = q < 0 && q != -ECANCELED && q != -ENOMEM ? q : r;
+                r = q < 0 && q != -ECANCELED ? q : r;
         }
         if (!work_stays_mapped(work->stock, work->file))
                 extent_file_unmap(work->file);

@@ -114,6 +114,8 @@ static void work_end(struct work *work) {
                 extent->node_pool->zeroed_bytes_total += extent->file.bytes - work->from_bytes;
         if (work->kind == &work_kind_audit && work->result != -ECANCELED)
                 extent->audit_bytes = work->result == -EBADMSG ? work->found_bytes : work->to_bytes;
+        if (work_is_probe(work))
+                clearing_end_probe(&work->node->clearing);
         clearing_log(&work->node->clearing);
         if (work->done)
                 work->done(work->userdata, extent, work->result);
@@ -422,8 +424,6 @@ struct stock *stock_free(struct stock *stock) {
         if (!stock)
                 return NULL;
         stock_stop(stock);
-        for (size_t i = 0; i < stock->n_nodes; i++)
-                clearing_done(&stock->nodes[i].clearing);
         (void) pthread_mutex_destroy(&stock->map_lock);
         free(stock);
         return NULL;
