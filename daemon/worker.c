@@ -114,16 +114,16 @@ static void set_class(pid_t tid, int policy) {
 }
 
 /*
- * Runs a step in the idle class: on a busy machine it takes only what others leave. It ends early when a client begins to wait
- * for the job: the loop thread raises the urgency first and looks at is_idle then, this thread does the opposite, so that at
- * least one of them notices.
+ * Runs a step in the idle class: on a busy machine it takes only what others leave. It ends early when a client begins to wait,
+ * for this job or for one that this thread may be needed for: the loop thread notes that first and looks at is_idle then, this
+ * thread does the opposite, so that at least one of them notices.
  */
 static int run_idle_step(struct worker *worker, struct job *job) {
         int r;
 
         worker->is_idle = true;
         set_class(0, SCHED_IDLE);
-        if (!is_background(job->urgency) && job->urgency != JOB_AUDIT)
+        if ((!is_background(job->urgency) && job->urgency != JOB_AUDIT) || worker_pool_is_awaited(worker->pool))
                 set_class(0, worker->pool->policy);
         r = job->step(job);
         set_class(0, worker->pool->policy);
@@ -384,6 +384,10 @@ bool worker_pool_is_awaited(struct worker_pool *pool) {
 static void queue_job(struct worker_pool *pool, struct job *job) {
         job->state = JOB_STATE_QUEUED;
         TAILQ_INSERT_TAIL(&pool->queued[job->urgency], job, link);
+        if (job->urgency == JOB_WAITING)
+                for (unsigned i = 0; i < pool->n_threads; i++)
+                        if (pool->workers[i].is_idle)
+                                set_class(pool->workers[i].tid, pool->policy);
         pthread_cond_signal(&pool->wake);
 }
 

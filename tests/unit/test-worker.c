@@ -438,8 +438,16 @@ static void note_end(struct job *job, int r) {
         ((struct class_facts *) job)->n_done++;
 }
 
-/* Runs one job alone; raises it in the middle when @raise. */
-static struct class_facts classes_of(struct fixture *fixture, enum job_urgency urgency, bool may_idle, bool raise) {
+enum meanwhile { NOTHING, RAISED, OTHER_AWAITED };
+
+/* Runs one job; in the middle of it @meanwhile happens. */
+static struct class_facts classes_of(struct fixture *fixture, enum job_urgency urgency, bool may_idle, enum meanwhile meanwhile) {
+        struct class_facts other = {
+                .job = {.urgency = JOB_WAITING, .step = note_classes, .done = note_end},
+                .entered = &fixture->entered,
+                .go = &fixture->go,
+                .n_done = 1,
+        };
         struct class_facts facts = {
                 .job = {.urgency = urgency, .step = note_classes, .done = note_end, .step_may_idle = may_idle},
                 .entered = &fixture->entered,
@@ -449,10 +457,15 @@ static struct class_facts classes_of(struct fixture *fixture, enum job_urgency u
         worker_pool_submit(fixture->pool, &facts.job);
         while (sem_wait(&fixture->entered) < 0)
                 ;
-        if (raise)
+        if (meanwhile == RAISED)
                 worker_pool_raise(fixture->pool, &facts.job, JOB_WAITING);
+        if (meanwhile == OTHER_AWAITED) {
+                other.n_done = 0;
+                worker_pool_submit(fixture->pool, &other.job);
+                sem_post(&fixture->go);
+        }
         sem_post(&fixture->go);
-        while (facts.n_done == 0)
+        while (facts.n_done == 0 || other.n_done == 0)
                 assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
         return facts;
 }
@@ -462,18 +475,21 @@ static void background_work_takes_what_others_leave_until_a_client_waits(void **
         struct class_facts facts;
 
         start_pool(fixture, 1);
-        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, /* raise= */ false);
+        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, NOTHING);
         if (facts.before != SCHED_IDLE && (geteuid() != 0 || sched_getscheduler(0) != SCHED_OTHER))
                 skip(); /* a thread of ours could not leave the idle class again */
         assert_int_equal(facts.before, SCHED_IDLE);
         assert_int_equal(facts.after, SCHED_IDLE);
-        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, /* raise= */ true);
+        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, RAISED);
         assert_int_equal(facts.before, SCHED_IDLE);
         assert_int_equal(facts.after, SCHED_OTHER);
-        assert_int_equal(classes_of(fixture, JOB_AUDIT, true, false).after, SCHED_IDLE);
-        assert_int_equal(classes_of(fixture, JOB_FILL, /* may_idle= */ false, false).before, SCHED_OTHER);
-        assert_int_equal(classes_of(fixture, JOB_WAITING, /* may_idle= */ true, false).before, SCHED_OTHER);
-        assert_int_equal(classes_of(fixture, JOB_LOW, /* may_idle= */ true, false).before, SCHED_OTHER);
+        facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, OTHER_AWAITED);
+        assert_int_equal(facts.before, SCHED_IDLE);
+        assert_int_equal(facts.after, SCHED_OTHER); /* or who waits would wait for what others leave */
+        assert_int_equal(classes_of(fixture, JOB_AUDIT, true, NOTHING).after, SCHED_IDLE);
+        assert_int_equal(classes_of(fixture, JOB_FILL, /* may_idle= */ false, NOTHING).before, SCHED_OTHER);
+        assert_int_equal(classes_of(fixture, JOB_WAITING, /* may_idle= */ true, NOTHING).before, SCHED_OTHER);
+        assert_int_equal(classes_of(fixture, JOB_LOW, /* may_idle= */ true, NOTHING).before, SCHED_OTHER);
 }
 
 static void a_pace_averages_out_and_saves_nothing_up(void **state) {
