@@ -10,7 +10,7 @@ set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 
 readonly root_packages=(systemd-sysv kmod procps tar
-        libevent-core-2.1-7 libinih1 libjansson4 libnuma1 libsmartcols1 # hugezerod and hugezeroctl
+        libevent-core-2.1-7 libevent-extra-2.1-7 libinih1 libjansson4 libnuma1 libsmartcols1 # hugezerod and hugezeroctl
         libcmocka0 python3 python3-pytest python3-pytest-timeout)       # the tests
 readonly initrd_modules=(virtio_pci virtio_blk virtio_console ext4)
 readonly keyring=/usr/share/keyrings/debian-archive-keyring.gpg
