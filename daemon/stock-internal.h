@@ -47,6 +47,8 @@ struct work {
         const struct work_kind *kind;
         uint64_t from_bytes, to_bytes;
         bool test_pins;
+        bool is_overcommitted; /* the host allows surplus pages; then how many there were before it was mapped: */
+        uint64_t n_surplus;    /* of the node */
         bool in_rounds;   /* the loop thread submits the slices, part by part */
         enum stage stage; /* changes hands with the job, like the next four: read only while parts run in parallel */
         int result;       /* of set-up and finish */

@@ -36,7 +36,7 @@ static bool is_awaited(const struct work *work) {
 static int map_without_surplus(struct work *work, uint64_t missing_bytes) {
         const struct topology *topology = work->stock->topology;
         uint64_t page_bytes = work->file->page_size_bytes;
-        struct topology_pages before, after;
+        struct topology_pages before = {}, after;
         int r = -ENOSPC;
 
         (void) pthread_mutex_lock(&work->stock->map_lock);
@@ -48,6 +48,8 @@ static int map_without_surplus(struct work *work, uint64_t missing_bytes) {
                 r = topology_read_pages(topology, work->node->node, page_bytes, &after);
         if (r >= 0 && after.n_surplus_all > before.n_surplus_all)
                 r = -ENOSPC;
+        work->is_overcommitted = r >= 0;
+        work->n_surplus = before.n_surplus;
         if (r < 0 && !work->extent->sealed) /* a sealed one gives back when it is dropped */
                 (void) extent_file_resize(work->file, work->from_bytes);
         (void) pthread_mutex_unlock(&work->stock->map_lock);
@@ -108,15 +110,35 @@ static bool stop_measuring(void *userdata) {
         return atomic_load(&work->stop) || worker_pool_is_awaited(work->node->workers);
 }
 
+/*
+ * What is mapped is promised of the pages of all nodes. Where others took those of this node meanwhile, the kernel has made
+ * surplus pages when it was populated. Whichever pages of the node are given back, that many are surplus pages no longer.
+ */
+static uint64_t count_surplus_bytes(const struct work *work) {
+        uint64_t page_bytes = work->file->page_size_bytes;
+        struct topology_pages pages;
+
+        if (!work->is_overcommitted || topology_n_nodes(work->stock->topology) == 1 ||
+            topology_read_pages(work->stock->topology, work->node->node, page_bytes, &pages) < 0 ||
+            pages.n_surplus <= work->n_surplus)
+                return 0;
+        return (pages.n_surplus - work->n_surplus) * page_bytes;
+}
+
 /* Keeps what was populated without a gap from the start: that much is zero, placed and can be handed out. */
 static int fill_finish(struct work *work, int r) {
         uint64_t kept_bytes = atomic_load(&work->next_bytes), failed_bytes = atomic_load(&work->failed_bytes);
+        uint64_t surplus_bytes = count_surplus_bytes(work);
         int q = 0;
 
         if (failed_bytes < kept_bytes)
                 kept_bytes = failed_bytes;
         if (kept_bytes > work->to_bytes)
                 kept_bytes = work->to_bytes;
+        if (surplus_bytes > 0) {
+                kept_bytes = kept_bytes > surplus_bytes ? kept_bytes - surplus_bytes : 0;
+                r = r < 0 ? r : -ENOSPC;
+        }
         if (kept_bytes < work->from_bytes)
                 kept_bytes = work->from_bytes;
         if (work->file->fd >= 0 && kept_bytes < work->file->bytes)

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 from harness import holder, wait_until
-from harness.pages import MIB, PAGE_2M, free, need_pages
+from harness.pages import MIB, PAGE_2M, free, n_surplus_made, need_pages
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
 
@@ -61,12 +61,6 @@ def test_pages_that_others_have_reserved_are_not_taken(start_daemon, start_child
     other.call(use_reserved, 16)
     other.kill()
     daemon.wait_full()
-
-
-def n_surplus_made():
-    """Hugepages that the kernel has made of ordinary memory since it runs; also those that it has given up again."""
-    (line,) = [line for line in pathlib.Path("/proc/vmstat").read_text().splitlines() if line.startswith("htlb_buddy_alloc_success ")]
-    return int(line.split()[1])
 
 
 def test_no_surplus_page_is_ever_made(start_daemon, start_child):

@@ -47,6 +47,12 @@ def free(page_size=PAGE_2M):
     return count("free", page_size) - count("resv", page_size)
 
 
+def n_surplus_made():
+    """Hugepages that the kernel has made of ordinary memory since it runs; also those that it has given up again."""
+    (line,) = [line for line in pathlib.Path("/proc/vmstat").read_text().splitlines() if line.startswith("htlb_buddy_alloc_success ")]
+    return int(line.split()[1])
+
+
 def need_pages(n, page_size=PAGE_2M):
     """Skips the test when the host has too few pages; others who test here may have taken them all for a moment."""
     size = f"{page_size // KIB} KiB"

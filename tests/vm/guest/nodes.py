@@ -3,7 +3,9 @@
 
 import ctypes
 import json
+import os
 import pathlib
+import signal
 
 from inside import journal, memory_nodes, on_cpu_of, run
 from harness import holder, pages, wait_until
@@ -51,6 +53,46 @@ def test_a_node_is_filled_when_it_gets_pages(service, start_child):
     finally:
         (pages.sysfs(PAGE_2M, 4) / "nr_hugepages").write_text("0")
     assert pages.count("nr", PAGE_2M, 4) == 0
+
+
+def take_all_of_node(me, node):
+    numa = ctypes.CDLL("libnuma.so.1")
+    numa.numa_set_bind_policy(0)  # preferred, so that it makes no surplus page itself
+    numa.numa_tonode_memory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    numa.numa_tonode_memory(me.reserved.addr, me.reserved.length, node)
+    me.reserved.touch(PAGE_2M)
+
+
+def test_no_surplus_page_is_kept_when_others_empty_the_node_meanwhile(service, start_child):
+    """A mapping is promised pages of any node. Where those of its own are gone the kernel makes one of ordinary memory."""
+    overcommit = pages.sysfs(PAGE_2M) / "nr_overcommit_hugepages"
+    n_pages = pages.count("nr", PAGE_2M, 3)
+    other = start_child()
+
+    def stopped_with_a_part_filled():
+        os.kill(service.pid, signal.SIGSTOP)
+        if pages.count("resv") > n_pages and pages.count("free", PAGE_2M, 3) < n_pages:
+            return True
+        os.kill(service.pid, signal.SIGCONT)
+        return False
+
+    try:
+        overcommit.write_text("64")
+        n_made = pages.n_surplus_made()
+        other.call(holder.reserve, n_pages)
+        service.start(f"Batch=2M\nBackgroundRate=2M\n[Pool p]\nTarget=node3:{2 * n_pages}M\nLow=0%\n")
+        wait_until(stopped_with_a_part_filled, "an extent on node 3 is being filled")
+        other.call(take_all_of_node, 3)
+        os.kill(service.pid, signal.SIGCONT)
+        wait_until(lambda: not row_of(service, 3)["filling_bytes"], "the fill has ended")
+        assert pages.n_surplus_made() > n_made  # or this has shown nothing
+        assert pages.count("surplus", PAGE_2M, 3) == 0
+        row = row_of(service, 3)
+        assert 0 < row["ready_bytes"] == row["target_bytes"] - row["shortfall_bytes"]
+        other.kill()
+        service.stop()
+    finally:
+        overcommit.write_text("0")
 
 
 def test_without_configuration_every_node_that_has_pages_has_a_pool(service):
