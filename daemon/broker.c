@@ -384,6 +384,16 @@ static bool is_audited(const struct request_candidates *candidates) {
         return false;
 }
 
+/* Ready memory that would do, but for a slice of it that is being read: waiting for that is better than the next best place. */
+static bool would_serve(const struct node_pool *np, const struct wire_item *item) {
+        struct extent *extent;
+
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_AUDITING], link)
+                if (!np->claimed && (extent->bytes >= item->bytes || (item->flags & WIRE_ITEM_SEVERAL)))
+                        return true;
+        return false;
+}
+
 /* The node pools in order of preference: first who can serve at once, then who needs the kernel. */
 static int plan_item(struct broker *broker, struct request_plan *plan, const struct wire_item *item, enum wire_on_miss on_miss) {
         struct request_candidates candidates;
@@ -400,6 +410,8 @@ static int plan_item(struct broker *broker, struct request_plan *plan, const str
                                 r = plan_item_at(broker, plan, item, candidates.node_pools[i], !slow, on_miss);
                         if (r == PLAN_YES || r < 0)
                                 return r;
+                        if (!slow && would_serve(candidates.node_pools[i], item))
+                                return PLAN_AUDITED;
                         if (r == PLAN_QUIESCE) {
                                 candidates.node_pools[i]->blocked = true;
                                 result = r;

@@ -11,7 +11,7 @@ import pytest
 from harness import holder, wait_until
 from harness.daemon import DaemonFailed
 from harness.pages import GIB, MIB, hugetlb_files, need_pages
-from hugezero_client import Client
+from hugezero_client import Client, Item
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
 SLOW_FILL = "BackgroundRate=1M\nBatch=2M\n"  # 32 MiB take longer than any test waits
@@ -290,6 +290,19 @@ def test_what_is_audited_is_in_the_books_as_ready(start_daemon):
             for row in client.pools():
                 assert row["ready_bytes"] == row["largest_ready_bytes"] == 32 * MIB
                 assert row["n_extents_ready"] == 1
+
+
+def test_who_comes_while_the_best_place_is_audited_waits_for_it(start_daemon):
+    """A node that is preferred would be left in the same way."""
+    need_pages(32)
+    daemon = start_daemon(pools=["2M:8M:8M", "2M:auto:32M"], config=f"AuditRate=1G\nAffinityTimeout=0s\n{QUICK}")
+    places = set()
+    with Client(daemon.socket_path) as client:
+        for _ in range(60):
+            wait_until(lambda: all(map(is_all_back, client.pools())), "everything came back")
+            with client.acquire([Item(8 * MIB)]):
+                places |= {row["pool"] for row in client.grants()}
+    assert places == {"pool0"}
 
 
 def test_no_audit_reads_anything_when_it_is_turned_off(start_daemon, start_child):
