@@ -211,8 +211,24 @@ static int cut_setup(struct work *work) {
         return extent_file_resize(work->file, work->to_bytes);
 }
 
+/*
+ * A page whose memory has failed looks pinned for ever. It is found by mapping all of it again, which must take no page from
+ * the kernel. Who has pinned another one keeps what he has, and gets nothing.
+ */
+static bool has_failed(struct work *work) {
+        struct extent_check check;
+        int r = extent_file_check(work->file, &check);
+
+        if (r >= 0 && check.present_bytes >= work->file->bytes)
+                r = extent_file_map(work->file, work->node->node);
+        if (r >= 0 && work->file->addr)
+                r = extent_file_populate(work->file, 0, work->file->bytes);
+        extent_file_unmap(work->file);
+        return r == -EHWPOISON;
+}
+
 static int drop_setup(struct work *work) {
-        if (work->test_pins && extent_file_test_pins(work->file) == -EBUSY)
+        if (work->test_pins && extent_file_test_pins(work->file) == -EBUSY && !has_failed(work))
                 return -EBUSY;
         extent_file_done(work->file);
         return 0;
