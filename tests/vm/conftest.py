@@ -12,6 +12,9 @@ ROOT = HERE.parents[1]
 # The programs of the build that run inside as they are; what is installed comes from "meson install"
 PROGRAMS = ["daemon/hugezerod", "tools/hugezeroctl", "meson-info/intro-buildoptions.json", "lib/libhugezero.so*", "tests/unit/test-*"]
 
+# Settings of the tests inside
+KNOBS = [f"{name}={os.environ[name]}" for name in ("HUGEZERO_KILLS", "HUGEZERO_IDLE_SECONDS") if name in os.environ]
+
 
 @pytest.fixture(scope="session")
 def images():
@@ -69,7 +72,7 @@ def run_tests(run_machine):
     def run(machine):
         if machine not in runs:
             runs[machine] = Run(
-                *run_machine(machine, "env", "HUGEZERO_TEST_DEADLINE_S=60", "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider",
+                *run_machine(machine, "env", "HUGEZERO_TEST_DEADLINE_S=60", *KNOBS, "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider",
                              "--timeout=300", "--build=build", "--junitxml=/srv/results/junit.xml",
                              *(f"tests/vm/guest/{name}.py" for name in machine.files))
             )  # fmt: skip

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from harness import pages, wait_until
-from inside import Service, is_container, run
+from inside import Service, WarmService, is_container, run
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,3 +31,12 @@ def service(install):
     if not is_container():
         for size in pages.PAGE_2M, pages.PAGE_1G:
             wait_until(lambda: pages.count("nr", size) == pages.count("free", size), "all pages are free")
+
+
+@pytest.fixture
+def warm(install):
+    """The service with all of its pools in systemd's store."""
+    service = WarmService()
+    service.start()
+    yield service
+    service.end()

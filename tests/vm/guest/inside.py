@@ -4,12 +4,16 @@
 import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 
-from harness import wait_until
+from harness import pages, wait_until
 from harness.daemon import Daemon
 
 CONFIG = pathlib.Path("/etc/hugezero/hugezerod.conf")
+# Of a WarmService
+POOLS = "[Pool p]\nTarget=node0:48M\n[Pool small]\nExtentSize=2M\nTarget=node0:16M\n"
+FULL = 64 << 20
 # Short times, so that nothing is waited for
 QUICK = "[Daemon]\nReleaseGrace=50ms\nSweepInterval=100ms\n"
 
@@ -73,6 +77,69 @@ class Service(Daemon):
     @staticmethod
     def stop():
         run("systemctl", "stop", "hugezerod.service")
+
+
+class WarmService(Service):
+    """One whose extents are all kept by systemd, and that is started again at once."""
+
+    def start(self, text=POOLS, service=""):
+        """With more lines for the unit; full."""
+        for unit, lines in ("service", f"RestartSec=10ms\n{service}"), ("socket", "TriggerLimitIntervalSec=0\n"):
+            drop_in(unit).parent.mkdir(parents=True, exist_ok=True)
+            drop_in(unit).write_text(f"[Unit]\nStartLimitIntervalSec=0\n[{unit.capitalize()}]\n{lines}")
+        run("systemctl", "daemon-reload")
+        # Not a restart: that would inherit what the test before has left
+        run("systemctl", "stop", "hugezerod.socket", "hugezerod.service")
+        self.configure(text)
+        run("systemctl", "start", "hugezerod.service")
+        self.wait_full()
+
+    def stored(self):
+        """What systemd keeps, and how many fds that is."""
+        return pages.hugetlb_files(1), int(self.show("NFileDescriptorStore"))
+
+    def wait_stored(self):
+        """Until what is in the pools is what systemd keeps; returns these files."""
+        wait_until(lambda: self.stored()[0] == pages.hugetlb_files(self.pid), "systemd keeps what the daemon has")
+        return self.stored()[0]
+
+    def wait_running(self, pid):
+        """Until another process than `pid` is ready."""
+        wait_until(lambda: self.pid not in (0, pid) and self.show("SubState") == "running", "it runs again")
+
+    def kill(self, number=signal.SIGKILL):
+        pid = self.pid
+        os.kill(pid, number)
+        self.wait_running(pid)
+
+    def ready(self):
+        return {(row["name"], row["node"]): row["ready_bytes"] for row in self.pools() if row["target_bytes"] or row["ready_bytes"]}
+
+    def n_zeroed(self):
+        return sum(row["zeroed_bytes_total"] for row in self.pools())
+
+    def end(self):
+        """Stops it, and it is as it is installed again. Nobody has a page then."""
+        run("systemctl", "stop", "hugezerod.socket", "hugezerod.service")
+        for unit in "service", "socket":
+            drop_in(unit).unlink()
+        run("systemctl", "daemon-reload")
+        if is_container():  # its pages are shared with all of this machine
+            wait_until(lambda: not pages.users(), "nobody has pages")
+        else:
+            wait_until(lambda: pages.count("nr") == pages.count("free"), "all pages are free")
+
+    def assert_no_page_is_lost(self):
+        """All memory is back; nobody has another page."""
+        self.wait_back()
+        assert sum(self.wait_stored().values()) == FULL
+        wait_until(lambda: set(pages.users()) == {1, self.pid}, "only the daemon and systemd have pages")
+        if not is_container():
+            wait_until(lambda: pages.count("nr") - pages.count("free") == FULL // pages.PAGE_2M, "no page is lost")
+
+
+def drop_in(unit):
+    return pathlib.Path(f"/run/systemd/system/hugezerod.{unit}.d/test.conf")
 
 
 @contextlib.contextmanager

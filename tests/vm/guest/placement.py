@@ -173,8 +173,8 @@ def test_the_library_gives_a_thread_memory_of_its_own_node(service, node):
 
 
 def test_memory_that_is_scrubbed_is_still_on_its_node(running, start_child):
-    """The last test here: it starts the daemon again so that memory is kept for its service."""
-    running.start(POOL)
+    """The last test here: it starts the daemon again so that memory is kept for its service, and never away to be audited."""
+    running.start(f"AuditRate=0\n{POOL}")
     running.wait_full()
     for node in TARGETS:
         inodes = []
