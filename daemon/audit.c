@@ -50,7 +50,8 @@ static void drop(struct broker *broker, struct extent *extent, int r) {
                 np->n_audit_errors++;
                 if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                         log_error(LOG_ID_NOT_ZERO,
-                                  LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("INODE", extent->file.ino), LOG_NUMBER("OFFSET", extent->audit_bytes)),
+                                  LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("INODE", extent->file.ino),
+                                             LOG_NUMBER("OFFSET", extent->audit_bytes)),
                                   "pool %s, node %d: byte %lu of a ready extent of %s (inode %lu) is not zero: somebody wrote "
                                   "into it, or its memory fails; it goes back to the kernel",
                                   np->pool->name, np->node, (unsigned long) extent->audit_bytes,

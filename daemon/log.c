@@ -90,7 +90,7 @@ static int send_record(int level, const char *id, const struct log_field *fields
                         (void) snprintf(lines[n++], sizeof(lines[0]), "%s=%" PRId64, fields->name, fields->number);
         for (int i = 0; i < n; i++) {
                 tame(lines[i]);
-                parts[i] = (struct iovec) {.iov_base = lines[i], .iov_len = strlen(lines[i])};
+                parts[i] = (struct iovec){.iov_base = lines[i], .iov_len = strlen(lines[i])};
         }
         return sd_journal_sendv(parts, n);
 }

@@ -58,7 +58,7 @@ static struct scrape *scrape_of_listener;
 
 static void pause_accepting(struct scrape *scrape) {
         (void) evconnlistener_disable(scrape->listener);
-        (void) event_add(scrape->sweep, &(struct timeval) {.tv_usec = SWEEP_MS * 1000});
+        (void) event_add(scrape->sweep, &(struct timeval){.tv_usec = SWEEP_MS * 1000});
 }
 
 /* evhttp has let go of it: bufferevent_free() takes the callbacks away, and our reference kept it from being closed. */
@@ -90,7 +90,7 @@ static void on_sweep(evutil_socket_t fd, short what, void *userdata) {
         if (n_open < MAX_CONNECTIONS)
                 (void) evconnlistener_enable(scrape->listener);
         if (n_open > 0)
-                (void) event_add(scrape->sweep, &(struct timeval) {.tv_usec = SWEEP_MS * 1000});
+                (void) event_add(scrape->sweep, &(struct timeval){.tv_usec = SWEEP_MS * 1000});
 }
 
 static struct bufferevent *on_connection(struct event_base *base, void *userdata) {
@@ -107,13 +107,13 @@ static struct bufferevent *on_connection(struct event_base *base, void *userdata
                 if (n_free++ > 0)
                         continue;
                 bufferevent_incref(stream);
-                *at = (struct connection) {.stream = stream, .since_ms = clock_ms()};
+                *at = (struct connection){.stream = stream, .since_ms = clock_ms()};
         }
         assert(n_free > 0);
         if (n_free == 1)
                 pause_accepting(scrape);
         else if (!event_pending(scrape->sweep, EV_TIMEOUT, NULL))
-                (void) event_add(scrape->sweep, &(struct timeval) {.tv_usec = SWEEP_MS * 1000});
+                (void) event_add(scrape->sweep, &(struct timeval){.tv_usec = SWEEP_MS * 1000});
         return stream;
 }
 
@@ -208,7 +208,8 @@ static const char *objection(int fd) {
             socket_option(fd, SO_ACCEPTCONN) != 1)
                 return "it is no listening stream socket; its unit needs ListenStream= and Accept=no";
         if (domain == AF_UNIX && fdpass_refuse_incoming(fd) < 0)
-                return "on a Unix socket this kernel cannot refuse descriptors, with which a scraper could stop the daemon (Linux "
+                return "on a Unix socket this kernel cannot refuse descriptors, with which a scraper could stop the daemon "
+                       "(Linux "
                        "6.16 can); use a TCP socket";
         if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
                 return strerror(errno);
@@ -231,7 +232,8 @@ static int listen_on(struct scrape *scrape, struct event_base *base, int *listen
         if (!scrape->listener)
                 return -ENOMEM;
         (void) take_fd(listen_fd);
-        if (evhttp_set_cb(scrape->http, "/metrics", on_request, scrape) < 0 || !evhttp_bind_listener(scrape->http, scrape->listener)) {
+        if (evhttp_set_cb(scrape->http, "/metrics", on_request, scrape) < 0 ||
+            !evhttp_bind_listener(scrape->http, scrape->listener)) {
                 evconnlistener_free(scrape->listener);
                 scrape->listener = NULL;
                 return -ENOMEM;
@@ -241,15 +243,16 @@ static int listen_on(struct scrape *scrape, struct event_base *base, int *listen
         return 0;
 }
 
-int scrape_new(struct event_base *base, int listen_fd, struct broker *broker, struct server *server, struct scrape **ret_scrape) {
+int scrape_new(struct event_base *base, int listen_fd, struct broker *broker, struct server *server,
+               struct scrape **ret_scrape) {
         _cleanup_close_ int fd = listen_fd;
         const char *why_not = objection(fd);
         struct scrape *scrape;
         int r;
 
         if (why_not) {
-                log_warning(LOG_ID_NO_METRICS, LOG_NO_FIELDS, "metrics are not served on the socket that was passed for them, ignoring: %s",
-                            why_not);
+                log_warning(LOG_ID_NO_METRICS, LOG_NO_FIELDS,
+                            "metrics are not served on the socket that was passed for them, ignoring: %s", why_not);
                 *ret_scrape = NULL;
                 return 0;
         }

@@ -12,5 +12,6 @@ struct server;
  * @listen_fd: a listening stream socket, Unix or TCP. Taken, also on failure.
  * *ret_scrape is NULL, with a warning in the log, where the socket cannot be served without harm: clients matter more.
  */
-int scrape_new(struct event_base *base, int listen_fd, struct broker *broker, struct server *server, struct scrape **ret_scrape);
+int scrape_new(struct event_base *base, int listen_fd, struct broker *broker, struct server *server,
+               struct scrape **ret_scrape);
 struct scrape *scrape_free(struct scrape *scrape);

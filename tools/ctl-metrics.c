@@ -32,7 +32,8 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], const char **r
         return exit_code == CTL_EXIT_OK ? -1 : exit_code;
 }
 
-static int write_all(int fd, const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
+static int write_all(int fd, const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools,
+                     size_t n_pools) {
         /* For a reader who is somebody else; nothing in it is secret. */
         int r = fchmod(fd, 0644) < 0 ? negative_errno() : 0;
         FILE *stream = r >= 0 ? fdopen(fd, "w") : NULL;
@@ -93,6 +94,7 @@ int ctl_verb_metrics(struct ctl *ctl, int argc, char *argv[]) {
         int r = replace(path, &daemon, pools, n_pools);
         if (r >= 0)
                 return CTL_EXIT_OK;
-        ctl_error("writing the figures: %s: %s", path, r == -EEXIST ? "something that is no regular file is there" : strerror(-r));
+        ctl_error("writing the figures: %s: %s", path,
+                  r == -EEXIST ? "something that is no regular file is there" : strerror(-r));
         return CTL_EXIT_FAILED;
 }

@@ -14,13 +14,13 @@ struct metric {
         const char *name, *help;
         uint8_t type, unit, width; /* width: bytes of the figure */
         size_t offset;
-        const char *label;         /* one more, or NULL */
+        const char *label; /* one more, or NULL */
 };
 
-#define DAEMON(type, unit, name, field, help)                                                                           \
-        {                                                                                                               \
-                name, help, type, unit, sizeof(((struct hugezero_daemon_info *) NULL)->field),                          \
-                        offsetof(struct hugezero_daemon_info, field), NULL                                              \
+#define DAEMON(type, unit, name, field, help)                                                                                  \
+        {                                                                                                                      \
+                name, help, type, unit, sizeof(((struct hugezero_daemon_info *) NULL)->field),                                 \
+                        offsetof(struct hugezero_daemon_info, field), NULL                                                     \
         }
 static const struct metric daemon_metrics[] = {
         DAEMON(GAUGE, SECONDS, "uptime", uptime_ms, "Time since the daemon was started."),
@@ -37,10 +37,10 @@ static const struct metric daemon_metrics[] = {
                "Extents given up because something about them was not certain."),
 };
 
-#define POOL_LABEL(type, unit, name, field, help, label)                                                                \
-        {                                                                                                               \
-                name, help, type, unit, sizeof(((struct hugezero_pool_info *) NULL)->field),                            \
-                        offsetof(struct hugezero_pool_info, field), label                                               \
+#define POOL_LABEL(type, unit, name, field, help, label)                                                                       \
+        {                                                                                                                      \
+                name, help, type, unit, sizeof(((struct hugezero_pool_info *) NULL)->field),                                   \
+                        offsetof(struct hugezero_pool_info, field), label                                                      \
         }
 #define POOL(type, unit, name, field, help) POOL_LABEL(type, unit, name, field, help, NULL)
 #define SERVED "Extents handed out: as they were, cut, grown, or built from nothing."
@@ -51,19 +51,22 @@ static const struct metric pool_metrics[] = {
         POOL(GAUGE, BYTES, "pool_returned", returned_bytes, "Memory that came back and is not zeroed yet."),
         POOL(GAUGE, BYTES, "pool_filling", filling_bytes, "Memory being zeroed by the kernel."),
         POOL(GAUGE, BYTES, "pool_shortfall", shortfall_bytes, "Memory missing because the kernel has no pages for it."),
-        POOL(GAUGE, BYTES, "pool_pinned", pinned_bytes, "Memory given up of which pages are still pinned by a device or the kernel."),
+        POOL(GAUGE, BYTES, "pool_pinned", pinned_bytes,
+             "Memory given up of which pages are still pinned by a device or the kernel."),
         POOL(GAUGE, BYTES, "pool_kernel_free", kernel_free_bytes,
              "Free pages of this size that the kernel has on the node, reserved ones left out."),
         POOL(GAUGE, BYTES, "pool_largest_ready", largest_ready_bytes, "The largest extent that is ready."),
         POOL(GAUGE, PIECES, "pool_extents_ready", n_extents_ready, "Extents that are ready."),
         POOL(GAUGE, PIECES, "pool_workers", n_workers, "Threads of the daemon on the node."),
-        POOL(GAUGE, PIECES, "pool_fill_threads", n_fill_threads, "How many of them are worth filling with; 0 is not measured yet."),
+        POOL(GAUGE, PIECES, "pool_fill_threads", n_fill_threads,
+             "How many of them are worth filling with; 0 is not measured yet."),
         POOL_LABEL(COUNTER, PIECES, "pool_extents_served", n_exact_total, SERVED, "how=\"exact\""),
         POOL_LABEL(COUNTER, PIECES, "pool_extents_served", n_cut_total, SERVED, "how=\"cut\""),
         POOL_LABEL(COUNTER, PIECES, "pool_extents_served", n_grown_total, SERVED, "how=\"grown\""),
         POOL_LABEL(COUNTER, PIECES, "pool_extents_served", n_built_total, SERVED, "how=\"built\""),
         POOL(COUNTER, BYTES, "pool_zeroed", zeroed_bytes_total, "Memory zeroed by kernel or daemon, for whatever purpose."),
-        POOL(COUNTER, SECONDS, "pool_paced_wait", paced_wait_ms, "Time for which requests waited for work that the pace had held back."),
+        POOL(COUNTER, SECONDS, "pool_paced_wait", paced_wait_ms,
+             "Time for which requests waited for work that the pace had held back."),
         POOL(COUNTER, BYTES, "pool_audited", audited_bytes_total, "Ready memory that was read a second time."),
         POOL(COUNTER, PIECES, "pool_audit_errors", n_audit_errors_total, "Extents that were not zero then, and were given up."),
 };
@@ -81,8 +84,8 @@ static void write_head(FILE *stream, enum metrics_format format, const struct me
         const char *total = metric->type == COUNTER && format == METRICS_PROMETHEUS ? "_total" : "";
         const char *unit = unit_suffix(metric);
 
-        (void) fprintf(stream, "# HELP hugezero_%s%s%s %s\n# TYPE hugezero_%s%s%s %s\n", metric->name, unit, total, metric->help,
-                       metric->name, unit, total, metric->type == COUNTER ? "counter" : "gauge");
+        (void) fprintf(stream, "# HELP hugezero_%s%s%s %s\n# TYPE hugezero_%s%s%s %s\n", metric->name, unit, total,
+                       metric->help, metric->name, unit, total, metric->type == COUNTER ? "counter" : "gauge");
         if (format == METRICS_OPENMETRICS && metric->unit != PIECES)
                 (void) fprintf(stream, "# UNIT hugezero_%s%s %s\n", metric->name, unit, unit + 1);
 }
@@ -141,8 +144,10 @@ void metrics_write(FILE *stream, enum metrics_format format, const struct hugeze
                    const struct hugezero_pool_info *pools, size_t n_pools) {
         bool open = format == METRICS_OPENMETRICS;
 
-        (void) fprintf(stream, "# HELP hugezero_build%s Which hugezerod answers.\n# TYPE hugezero_build%s\nhugezero_build_info{version=",
-                       open ? "" : "_info", open ? " info" : "_info gauge");
+        (void) fprintf(
+                stream,
+                "# HELP hugezero_build%s Which hugezerod answers.\n# TYPE hugezero_build%s\nhugezero_build_info{version=",
+                open ? "" : "_info", open ? " info" : "_info gauge");
         write_quoted(stream, daemon->version);
         (void) fputs("} 1\n", stream);
         for (size_t i = 0; i < N_DAEMON_METRICS; i++) {

@@ -156,6 +156,15 @@ def test_a_scraper_that_does_not_wait_for_the_answer_is_no_matter(start_daemon, 
     wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
 
 
+def test_a_daemon_that_stops_lets_go_of_scrapers(start_daemon, listener):
+    daemon = start_daemon(pools=["2M:2M:0"], metrics=listener)
+    with connect(listener) as silent, connect(listener) as half:
+        half.sendall(b"GET /metrics HTTP/1.1\r\n")
+        wait_until(lambda: scrape(listener)[0] == 200, "both are connected")
+        daemon.stop()
+        assert silent.recv(100) == half.recv(100) == b""
+
+
 def test_a_unix_socket_takes_no_descriptors(start_daemon, tmp_path):
     need_pages(8)
     with scraper.listen(str(tmp_path / "metrics")) as unix:

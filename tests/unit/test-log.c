@@ -193,7 +193,8 @@ static void the_journal_gets_records_with_a_priority(void **state) {
         set_journal_stream();
         log_open(LOG_INFO);
         log_warning(LOG_ID_SHORT,
-                    LOG_FIELDS(LOG_TEXT("POOL", "a\nMESSAGE_ID=forged"), LOG_NUMBER("NODE", 0), LOG_NUMBER("MISSING_BYTES", UINT64_C(1) << 40)),
+                    LOG_FIELDS(LOG_TEXT("POOL", "a\nMESSAGE_ID=forged"), LOG_NUMBER("NODE", 0),
+                               LOG_NUMBER("MISSING_BYTES", UINT64_C(1) << 40)),
                     "out of\n%s", "pages");
         say(LOG_DEBUG, "not this");
         assert_string_equal(captured(), "");
@@ -211,8 +212,9 @@ static void the_journal_gets_records_with_a_priority(void **state) {
 
         /* More fields than there is room for are left out, not written beyond it. */
         log_warning(LOG_ID_SHORT,
-                    LOG_FIELDS(LOG_NUMBER("A", 1), LOG_NUMBER("B", 2), LOG_NUMBER("C", 3), LOG_NUMBER("D", 4), LOG_NUMBER("E", 5),
-                               LOG_NUMBER("F", 6), LOG_NUMBER("G", 7), LOG_NUMBER("H", 8), LOG_NUMBER("I", 9)),
+                    LOG_FIELDS(LOG_NUMBER("A", 1), LOG_NUMBER("B", 2), LOG_NUMBER("C", 3), LOG_NUMBER("D", 4),
+                               LOG_NUMBER("E", 5), LOG_NUMBER("F", 6), LOG_NUMBER("G", 7), LOG_NUMBER("H", 8),
+                               LOG_NUMBER("I", 9)),
                     "many");
         n = recv(journal, record, sizeof(record) - 1, MSG_DONTWAIT);
         assert_true(n > 0);
