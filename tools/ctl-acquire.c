@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* One request for everything that the --grant options of run and hold name. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,13 +57,11 @@ static bool can_open_anyway(const struct hugezero_conn *conn) {
 static int refused(const struct ctl *ctl, const struct ctl_acquire *acquire, const struct hugezero_conn *conn, int error,
                    const char *advice) {
         const char *text = hugezero_conn_get_error_text(conn);
-        unsigned item;
-        int n_read = 0;
-        if (sscanf(text, "item %u: %n", &item, &n_read) != 1 || !n_read || item >= acquire->n_specs)
+        int item = ctl_item_of_refusal(&text);
+        if (item < 0 || (size_t) item >= acquire->n_specs)
                 return ctl_daemon_error(ctl, conn, "acquiring", error);
         ctl_error("acquiring '%s': %s: %s%s",
-                  *acquire->specs[item].name ? acquire->specs[item].name : acquire->texts[item], ctl->socket_path, text + n_read,
-                  advice);
+                  *acquire->specs[item].name ? acquire->specs[item].name : acquire->texts[item], ctl->socket_path, text, advice);
         return CTL_EXIT_FAILED;
 }
 

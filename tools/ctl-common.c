@@ -70,8 +70,18 @@ int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
         return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -ETIMEDOUT ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
 }
 
+int ctl_item_of_refusal(const char **text) {
+        unsigned item;
+        int n_read = 0;
+        if (sscanf(*text, "item %u: %n", &item, &n_read) != 1 || !n_read || item >= HUGEZERO_MAX_ITEMS)
+                return -1;
+        *text += n_read;
+        return (int) item;
+}
+
 int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, const char *what, int error) {
         const char *text = hugezero_conn_get_error_text(conn);
+        (void) ctl_item_of_refusal(&text); /* there is one only, or @what names it */
         ctl_error("%s: %s: %s", what, ctl->socket_path, *text ? text : strerror(-error));
         return error == -ECONNRESET ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
 }

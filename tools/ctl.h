@@ -68,6 +68,8 @@ int ctl_no_arguments(int argc, char *argv[]);
 void ctl_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, and a pointer to the help of @verb (NULL: the global one). Returns CTL_EXIT_USAGE. */
 int ctl_usage_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Which item of a request a refusal is about, counted from 0; -1: none. @text then begins with the reason. */
+int ctl_item_of_refusal(const char **text);
 /* Says why a call to the daemon failed, with the daemon's own reason where it gave one. Returns the exit code for it. */
 int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, const char *what, int error);
 

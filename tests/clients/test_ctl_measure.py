@@ -93,6 +93,10 @@ def test_a_pool_of_large_extents_learns_the_size_before_its_latency_is_measured(
 def test_bench_says_why_it_cannot_measure(start_daemon):
     daemon = start_full(start_daemon, "2M:auto:32M")
     assert_complains(daemon.control("bench", "--bytes", "64M"), 1, "64 MiB", "32 MiB")
+    fixed = start_full(start_daemon, "2M:2M:32M")
+    answer = fixed.control("bench", "--bytes", "4M", "--runs", "1")
+    assert_complains(answer, 1, "hugezeroctl: acquiring: ", "ask for several")
+    assert "item" not in answer.stderr
     assert_complains(daemon.control("bench", "--pool", "nosuch"), 1, "'nosuch'")
     assert_complains(daemon.control("bench", "--node", "1000"), 1, "node 1000")
     assert_complains(daemon.control("bench", "--page-size", "64M", "--bytes", "64M"), 1, "64 MiB")
