@@ -103,6 +103,30 @@ def test_what_is_too_long_is_refused_and_not_kept(start_daemon, listener):
     wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
 
 
+def test_who_sends_instead_of_reading_is_not_listened_to(start_daemon, listener):
+    """The answer does not fit into the socket's buffers, so it stays to be read what comes behind the request."""
+    need_pages(8)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the kernel's least; accepted sockets inherit it
+    daemon = start_daemon(pools=[POOL, "b=2M:2M:0", "c=2M:2M:0", "d=2M:2M:0"], metrics=listener)
+    daemon.wait_full()
+    scrape(listener)
+    before = rss_bytes(daemon.pid)
+    n_sent = 0
+    with socket.socket(listener.family) as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        peer.settimeout(20)
+        peer.connect(listener.getsockname())
+        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        begin = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() - begin < 15:
+                n_sent += peer.send(b"x" * 65536)
+        assert time.monotonic() - begin < 15, "it was cut off"
+    assert n_sent < 16 * MIB and rss_bytes(daemon.pid) < before + 8 * MIB
+    assert serves_clients(daemon) < 5
+    wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
+
+
 def test_slow_scrapers_hold_a_few_descriptors_for_a_few_seconds(start_daemon, listener):
     need_pages(8)
     daemon = start_daemon(pools=[POOL], config=QUICK, metrics=listener)
