@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from harness import pages, wait_until
 
 SECONDS = float(os.environ.get("HUGEZERO_CHAOS_SECONDS", "60"))
@@ -71,14 +72,6 @@ class ChaosClient:
         return stderr if code not in (0, -signal.SIGKILL) or "Traceback" in stderr else ""
 
 
-def resting_state(daemon):
-    return len(os.listdir(f"/proc/{daemon.pid}/fd")), rss_bytes(daemon.pid)
-
-
-def rss_bytes(pid):
-    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def wait_at_rest(daemon):
     """Everything is back, nothing is kept for anybody, and the pools are full again."""
     wait_until(
@@ -87,6 +80,7 @@ def wait_at_rest(daemon):
     )
 
 
+@pytest.mark.timeout(SECONDS + 120)
 def test_chaos_breaks_nothing_and_loses_nothing(start_daemon, tmp_path):
     print(f"seed {SEED}")
     pages.need_pages(320)
@@ -96,7 +90,7 @@ def test_chaos_breaks_nothing_and_loses_nothing(start_daemon, tmp_path):
         parent.chmod(0o755)
     daemon = start_daemon(config=CONFIG)
     wait_at_rest(daemon)
-    fds_before, rss_before = resting_state(daemon)
+    fds_before, rss_before = daemon.n_fds(), daemon.rss_bytes()
     clients, stopped, problems = [], [], []
     n_kills = n_stops = n_grants = n_bytes = 0
     end = time.monotonic() + SECONDS
@@ -123,7 +117,7 @@ def test_chaos_breaks_nothing_and_loses_nothing(start_daemon, tmp_path):
     assert not problems, "\n".join(problems)
     assert n_grants > 0
     wait_at_rest(daemon)
-    fds_after, rss_after = resting_state(daemon)
+    fds_after, rss_after = daemon.n_fds(), daemon.rss_bytes()
     # Auto pools end with other numbers of extents than they began with: two descriptors each
     assert abs(fds_after - fds_before) <= 2 * 64, f"{fds_before} descriptors before, {fds_after} after"
     assert rss_after - rss_before <= 64 << 20, f"{rss_before} bytes of memory before, {rss_after} after"

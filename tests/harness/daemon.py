@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """One hugezerod under test, with a socket of its own."""
 
-import contextlib
 import ctypes
 import json
 import os
@@ -16,7 +15,7 @@ import tempfile
 
 from hugezero_client import Client
 
-from . import DEADLINE_S, holder, pages, wait_until
+from . import DEADLINE_S, holder, pages, standing_still, wait_until
 from .child import Child
 
 _PR_SET_PDEATHSIG = 1
@@ -128,6 +127,13 @@ class Daemon:
         with Client(self.socket_path) as client:
             return client.pools()
 
+    def rss_bytes(self):
+        """Memory that is the daemon's own; hugetlb pages are not counted in it."""
+        return int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def n_fds(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def grants(self):
         with Client(self.socket_path) as client:
             return client.grants()
@@ -168,15 +174,9 @@ class Daemon:
         wait_until(lambda: extent.inode not in pages.hugetlb_files(self.pid), "the sign is given up")
         sign.kill()
 
-    @contextlib.contextmanager
     def stopped(self):
         """The daemon sees nothing of what happens meanwhile until it is over."""
-        self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "the daemon stands still")
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+        return standing_still(self.process)
 
     # The end
 

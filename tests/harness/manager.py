@@ -18,7 +18,7 @@ import threading
 
 from hugezero_client import Client
 
-from . import DEADLINE_S, pages, wait_until
+from . import DEADLINE_S, pages, standing_still, wait_until
 from .daemon import sanitizer_environment, thread_sanitizer_wrapper
 
 FIRST_FD = 3
@@ -35,7 +35,7 @@ class ServiceManager:
         self.lock = threading.Lock()
         self.store = []  # (name, fd), in the order in which they came
         self.keeps = True  # False: forgets what it is told to keep, as a manager without a store does
-        self.process, self.n_ready, self.n_starts = None, 0, 0
+        self.process, self.n_ready, self.n_starts, self.n_marks = None, 0, 0, 0
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self.notify.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         self.notify.bind(str(self.folder / "notify"))
@@ -47,7 +47,8 @@ class ServiceManager:
     def _listen(self):
         while True:
             try:
-                data, ancillary, _, _ = self.notify.recvmsg(4096, socket.CMSG_SPACE(4 * 64))
+                # Close-on-exec: a daemon gets what start() passes, and no second descriptor of it that it knows nothing of
+                data, ancillary, _, _ = self.notify.recvmsg(4096, socket.CMSG_SPACE(4 * 64), socket.MSG_CMSG_CLOEXEC)
             except OSError:
                 return
             fds = array.array("i")
@@ -62,6 +63,8 @@ class ServiceManager:
     def _handle(self, words, fds):
         if words.get("READY") == "1":
             self.n_ready += 1
+        if "X_MARK" in words:
+            self.n_marks += 1
         if words.get("FDSTORE") == "1" and self.keeps:
             for fd in fds:
                 self._keep(words["FDNAME"], fd)
@@ -80,6 +83,13 @@ class ServiceManager:
             os.close(fd)
         else:
             self.store.append((name, fd))
+
+    def wait_told(self):
+        """Until all that the daemon has sent so far has been dealt with, as it would be before a dead one's successor starts."""
+        wanted = self.n_marks + 1
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
+            mark.sendto(b"X_MARK=1", str(self.folder / "notify"))
+        wait_until(lambda: self.n_marks == wanted, "the manager has read what it was told")
 
     # The daemon
 
@@ -122,6 +132,9 @@ class ServiceManager:
     def restart(self, kill=False):
         (self.kill if kill else self.stop)()
         self.start()
+
+    def stopped(self):
+        return standing_still(self.process)
 
     def stderr(self):
         return (self.folder / "stderr").read_text(errors="replace")
