@@ -9,6 +9,7 @@ import pwd
 import re
 import signal
 import stat
+import time
 
 import pytest
 from inside import Service, is_container, journal, run
@@ -153,6 +154,30 @@ def test_it_is_started_again_after_a_crash_and_holders_keep_their_memory(running
     assert int(running.show("NRestarts")) == 1
     child.kill()
     running.wait_back()
+
+
+def scheduling_policies(pid):
+    """Field 41 of proc(5)'s stat of each thread."""
+    return {int((task / "stat").read_text().rpartition(")")[2].split()[38]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+
+
+def test_it_clears_in_the_idle_class_and_can_leave_it(running, start_child):
+    if is_container():
+        pytest.skip("cannot: without CAP_SYS_RESOURCE a container's systemd raises no limit, and LimitNICE= is one")
+    child = start_child()
+
+    def clears_when_idle():
+        child.call(holder.acquire, running.socket_path, BYTES // 4, pool="p")  # or the rest is below its low mark
+        child.call(holder.drop)
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            if os.SCHED_IDLE in scheduling_policies(running.pid):
+                return True
+        return False
+
+    wait_until(clears_when_idle, "a thread clears in the idle class")
+    running.wait_back()
+    wait_until(lambda: scheduling_policies(running.pid) == {os.SCHED_OTHER}, "it has left it again")
 
 
 def test_when_the_socket_stops_nothing_is_left(running):
