@@ -2,6 +2,8 @@
 /*
  * What should be found here is nothing. A byte that is not zero says that memory is failing, that a device writes where it may
  * no longer, or that somebody got hold of the daemon's own mapping.
+ *
+ * A round of reading at a time, so that an idle daemon sleeps between them; slice by slice within a round.
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -9,19 +11,23 @@
 
 #include "audit.h"
 #include "broker-internal.h"
-#include "pace.h"
+#include "clock.h"
 #include "parse.h"
 #include "stock.h"
 #include "topology.h"
 
 #define SLICE_BYTES (UINT64_C(2) << 20) /* chosen: 0.2 ms at 10 GB/s is what a request may have to wait */
-#define IDLE_DELAY_MS 200               /* chosen: nothing was ready, or the node was busy */
+#define BUSY_DELAY_MS 200               /* chosen: the node's workers have better things to do, or a request waits */
+#define ROUND_BYTES (UINT64_C(1) << 30) /* chosen: 0.1 s of reading; by the rate it follows how often, within these limits: */
+#define MIN_PERIOD_MS 1000              /* chosen: the finest in which a rate per second can be met */
+#define MAX_PERIOD_MS 60000             /* chosen: like the sweep, of which one wakes up for nothing either */
 
 struct audit_node {
         struct audit *audit;
         int node;
-        struct pace pace;
         struct event *timer;
+        uint64_t left_bytes;    /* of this round */
+        uint64_t next_round_ms; /* when it may begin */
         uint64_t reading_bytes; /* 0: nothing is being read */
 };
 
@@ -31,14 +37,30 @@ struct audit {
         struct audit_node nodes[CONFIG_MAX_NODES];
 };
 
-static void set_timer(struct audit_node *node, uint64_t min_delay_ms) {
-        uint64_t now_ns = pace_now_ns(), delay_ms = min_delay_ms;
+static uint64_t rate_of(const struct audit_node *node) {
+        return node->audit->broker->config->audit_bytes_per_s;
+}
 
-        if (node->pace.bytes_per_s == 0)
+static uint64_t period_ms(const struct audit_node *node) {
+        uint64_t ms = ROUND_BYTES * 1000 / rate_of(node);
+
+        return ms < MIN_PERIOD_MS ? MIN_PERIOD_MS : ms > MAX_PERIOD_MS ? MAX_PERIOD_MS : ms;
+}
+
+/* After this much or, between two rounds, when the next one begins. */
+static void set_timer(struct audit_node *node, uint64_t delay_ms) {
+        uint64_t now_ms = clock_ms();
+
+        if (rate_of(node) == 0)
                 return; /* turned off */
-        if (node->pace.due_ns > now_ns + min_delay_ms * PACE_NS_PER_S / 1000)
-                delay_ms = (node->pace.due_ns - now_ns) * 1000 / PACE_NS_PER_S + 1;
+        if (node->left_bytes == 0)
+                delay_ms = node->next_round_ms > now_ms ? node->next_round_ms - now_ms : 0;
         broker_timer_set(node->timer, delay_ms);
+}
+
+static void begin_round(struct audit_node *node) {
+        node->next_round_ms = clock_ms() + period_ms(node);
+        node->left_bytes = rate_of(node) * period_ms(node) / 1000;
 }
 
 /* Found something, or could not read it. */
@@ -102,22 +124,25 @@ static struct extent *next_extent(const struct audit_node *node) {
         return next;
 }
 
-static void read_slice(struct audit_node *node) {
+/* Whether there is a point in asking again soon. */
+static bool read_slice(struct audit_node *node) {
         struct broker *broker = node->audit->broker;
         struct extent *extent;
         uint64_t bytes;
 
         if (broker->n_waiting > 0 || !stock_is_idle(broker->stock, node->node))
-                return;
+                return true;
         extent = next_extent(node);
-        if (!extent || !pace_take(&node->pace, SLICE_BYTES, pace_now_ns()))
-                return;
+        if (!extent)
+                return false;
         bytes = extent->bytes - extent->audit_bytes < SLICE_BYTES ? extent->bytes - extent->audit_bytes : SLICE_BYTES;
         pool_move(extent, EXTENT_AUDITING);
-        if (stock_audit(broker->stock, extent, bytes, slice_done, node) >= 0)
+        if (stock_audit(broker->stock, extent, bytes, slice_done, node) >= 0) {
                 node->reading_bytes = bytes;
-        else if (pool_end_audit(extent) < 0) /* no memory for a job, and none for a shelf */
+                node->left_bytes -= bytes < node->left_bytes ? bytes : node->left_bytes;
+        } else if (pool_end_audit(extent) < 0) /* no memory for a job, and none for a shelf */
                 returns_drop(broker, extent, /* test_pins= */ true);
+        return true;
 }
 
 static void on_timer(int fd, short what, void *userdata) {
@@ -125,9 +150,12 @@ static void on_timer(int fd, short what, void *userdata) {
 
         if (node->audit->broker->stopping)
                 return;
-        read_slice(node);
+        if (node->left_bytes == 0)
+                begin_round(node);
+        if (!read_slice(node))
+                node->left_bytes = 0; /* nothing is ready: perhaps there is when the next round begins */
         if (node->reading_bytes == 0)
-                set_timer(node, IDLE_DELAY_MS);
+                set_timer(node, BUSY_DELAY_MS);
 }
 
 void audit_let_go(struct audit *audit, struct node_pool *np) {
@@ -141,8 +169,9 @@ void audit_set_rate(struct audit *audit) {
         for (size_t i = 0; i < audit->n_nodes; i++) {
                 struct audit_node *node = &audit->nodes[i];
 
-                node->pace.bytes_per_s = audit->broker->config->audit_bytes_per_s;
-                if (node->pace.bytes_per_s == 0)
+                node->left_bytes = 0;
+                node->next_round_ms = clock_ms() + BUSY_DELAY_MS; /* at the start the first fill has begun by then */
+                if (rate_of(node) == 0)
                         (void) event_del(node->timer);
                 else if (node->reading_bytes == 0)
                         set_timer(node, 0);

@@ -305,6 +305,26 @@ def test_who_comes_while_the_best_place_is_audited_waits_for_it(start_daemon):
     assert places == {"pool0"}
 
 
+def switches(pid):
+    """How often its threads went to sleep; to ask the daemon itself would wake it."""
+    status = (path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(int(n) for text in status for n in re.findall(r"^voluntary_ctxt_switches:\s*(\d+)", text, re.MULTILINE))
+
+
+def test_an_idle_daemon_sleeps_though_it_audits(start_daemon):
+    need_pages(32)
+    daemon = start_daemon(pools=["2M:auto:64M"])
+    daemon.wait_full()
+    wait_until(lambda: daemon.pool()["audited_bytes_total"] > 512 * MIB, "most of the first round was read")
+
+    def sleeps():
+        before = switches(daemon.pid)
+        time.sleep(2)  # what is looked at is a time
+        return switches(daemon.pid) == before
+
+    wait_until(sleeps, "nothing wakes it for two seconds")
+
+
 def test_no_audit_reads_anything_when_it_is_turned_off(start_daemon, start_child):
     need_pages(64)
     daemon = start_daemon(pools=["2M:16M:16M"], config=f"AuditRate=0\n{QUICK}")
