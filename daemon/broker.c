@@ -198,6 +198,13 @@ static void plan_settled(struct request_plan *plan) {
                 plan_failed(plan);
 }
 
+/* The daemon stops while work is under way; the extents are let go of by broker_free(). */
+static void plan_abandon(struct request_plan *plan) {
+        plan->broker->n_working--;
+        uncharge(plan);
+        plan_free(plan);
+}
+
 static void piece_done(void *userdata, struct extent *extent, int r) {
         struct request_plan *plan = userdata;
 
@@ -205,12 +212,10 @@ static void piece_done(void *userdata, struct extent *extent, int r) {
                 plan->result = r;
         if (--plan->n_works_pending > 0)
                 return;
-        if (plan->broker->stopping) {
-                plan->broker->n_working--;
-                plan_free(plan); /* the extents are let go of by broker_free() */
-                return;
-        }
-        plan_settled(plan);
+        if (plan->broker->stopping)
+                plan_abandon(plan);
+        else
+                plan_settled(plan);
 }
 
 static int start_piece(struct request_plan *plan, struct node_pool *np, struct plan_piece *piece) {
@@ -259,10 +264,8 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
 
         plan->n_drops_pending--;
         if (broker->stopping) {
-                if (plan->n_drops_pending == 0) {
-                        broker->n_working--;
-                        plan_free(plan);
-                }
+                if (plan->n_drops_pending == 0)
+                        plan_abandon(plan);
                 return;
         }
         returns_discard(extent);

@@ -117,6 +117,17 @@ def test_clients_that_wait_are_told_when_the_daemon_stops(start_daemon, start_ch
     assert rich.call(holder.is_filled_with)
 
 
+def test_a_daemon_stops_while_memory_is_being_made_for_a_client(start_daemon):
+    """At any instant of that, without a complaint: start_daemon checks it."""
+    need_pages(128)
+    for delay_ms in 0, 1, 2, 4, 8, 16, 32:
+        daemon = start_daemon(pools=["2M:auto:256M"])
+        with Client(daemon.socket_path) as client:
+            client.send_acquire([Item(bytes=250 * MIB), Item(bytes=2 * MIB)], on_miss="fill")
+            time.sleep(delay_ms / 1000)
+            daemon.stop()
+
+
 def test_a_daemon_stops_while_a_client_does_not_read(start_daemon, start_child):
     need_pages(16)
     daemon = start_daemon(pools=["2M:2M:32M"], config=QUICK)
