@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The daemon is killed again and again, at any moment, while clients acquire, hold and release."""
+"""The daemon is killed again and again, at any moment, also with other pools, while clients acquire, hold and release."""
 
 import contextlib
 import os
@@ -10,12 +10,19 @@ import time
 import pytest
 from harness import pages, wait_until
 from harness.pages import MIB
-from inside import POOLS, is_container
+from inside import POOLS, is_container, journal, run
 from hugezero_client import Client, Item, Refused
 
 # In full: 200 in a container, 20 in a virtual machine
 N_KILLS = int(os.environ.get("HUGEZERO_KILLS") or (30 if is_container() else 4))
 N_CLIENTS = 2
+# Which the daemon meets when it is started again, or is told to read
+OTHER_POOLS = [
+    "[Pool p]\nTarget=node0:24M\n[Pool small]\nExtentSize=2M\nTarget=node0:4M\n",
+    "[Pool p]\nTarget=node0:64M\n",
+    "[Pool p]\nExtentSize=4M\nTarget=node0:48M\n[Pool small]\nExtentSize=2M\nTarget=node0:16M\n",
+    f"WarmExtents=4\n{POOLS}",
+]
 
 
 class Holding:
@@ -73,6 +80,11 @@ def test_a_storm_of_kills_loses_no_page_shows_no_dirty_byte_and_leaves_holders_a
         pid = wait_until(lambda: warm.pid, "it is started again")
         if rng.random() < 0.7:  # else it is killed while it starts
             wait_until(lambda: warm.show("SubState") == "running", "it runs again")
+        if rng.random() < 0.3:
+            warm.configure(rng.choice(OTHER_POOLS))
+            run("systemctl", "reload", "hugezerod.service", check=False)  # it may not be there
+        else:
+            warm.configure(f"AffinityTimeout=1s\n{POOLS}")
         time.sleep(rng.random() * (0.3 if is_container() else 1))  # the moment is to be any
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -81,4 +93,7 @@ def test_a_storm_of_kills_loses_no_page_shows_no_dirty_byte_and_leaves_holders_a
     results = [client.result() for client in clients]
     print(f"grants and times cut off: {results}, started again {warm.show('NRestarts')} times")
     assert all(n_grants > 0 for n_grants, _ in results) and sum(n_cuts for _, n_cuts in results) > 0
+    warm.configure(POOLS)
+    run("systemctl", "restart", "hugezerod.service")  # not all can be reloaded
+    assert "Assertion" not in journal("hugezerod.service")
     warm.assert_no_page_is_lost()

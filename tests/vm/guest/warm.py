@@ -15,11 +15,14 @@ from inside import CONFIG, FULL, POOLS, is_container, journal, run
 IDLE_S = float(os.environ.get("HUGEZERO_IDLE_SECONDS", "4"))
 
 
-@pytest.mark.parametrize("how", ["restart", "SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("how", ["restart", "SIGKILL", "SIGTERM", "systemd"])
 def test_what_was_ready_is_ready_again_and_the_first_grant_takes_no_fill(warm, start_child, how):
     files, ready, pid = warm.wait_stored(), warm.ready(), warm.pid
     if how == "restart":
         run("systemctl", "restart", "hugezerod.service")
+    elif how == "systemd":  # as when a package of it is installed
+        run("systemctl", "daemon-reexec")
+        warm.kill()
     else:
         warm.kill(getattr(signal, how))
     assert warm.pid != pid
