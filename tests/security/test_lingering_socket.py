@@ -2,6 +2,7 @@
 """Whoever closes the last descriptor of a TCP socket with unsent data waits as long as its sender has chosen."""
 
 import errno
+import statistics
 
 from harness import hostile
 from harness.pages import MIB, need_pages
@@ -21,5 +22,7 @@ def test_a_lingering_socket_sent_to_the_daemon_delays_nobody(start_daemon, attac
     error = attacker.call(hostile.send_lingering_socket, daemon.socket_path, LINGER_S)
     assert error in (None, errno.EPERM)  # newer kernels do not even let it pass
     times = victim.call(hostile.time_acquires, daemon.socket_path, 2 * MIB, 2)
+    print(f"acquires took {1000 * statistics.median(times):.2f} ms in the middle, {1000 * max(times):.2f} ms at most")
     assert len(times) > 10
-    assert max(times) < LINGER_S / 4
+    assert statistics.median(times) < 0.005
+    assert max(times) < LINGER_S / 4  # one may meet a busy machine, none the socket
