@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import shlex
 import shutil
 import stat
 import sys
@@ -17,12 +18,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 pytest.register_assert_rewrite("harness.daemon", "harness.child", "harness.pages")
 # pylint: disable=wrong-import-position
 from harness.child import Cgroup, Child, cgroup_root  # noqa: E402
-from harness.daemon import Daemon  # noqa: E402
+from harness.daemon import WRAPPER, Daemon  # noqa: E402
 
 
 def pytest_addoption(parser):
     default = os.environ.get("HUGEZERO_BUILD", "build/release")
     parser.addoption("--build", default=default, help=f"build folder whose programs are tested ({default})")
+    parser.addoption("--wrapper", default="", help="what the daemon runs under: 'valgrind --quiet --error-exitcode=99'")
+
+
+def pytest_configure(config):
+    WRAPPER.extend(shlex.split(config.getoption("--wrapper")))
 
 
 @pytest.fixture(scope="session")

@@ -519,7 +519,8 @@ class World:
         end = time.monotonic() + SETTLE_S
         while extra := self.check():
             if time.monotonic() > end:
-                raise Broken(f"{self.describe(extra)} stays on the books, and nobody has it")
+                states = [row for row in self.manager.grants() if (row["dev"], row["ino"]) in extra]
+                raise Broken(f"nobody has {self.describe(extra)}, and yet {states}; {self.manager.pool()}")
             time.sleep(0.01)
 
     def leave(self):

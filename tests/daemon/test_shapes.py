@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from harness import pages, wait_until
-from harness.daemon import sanitizer_environment, thread_sanitizer_wrapper
+from harness.daemon import daemon_command, sanitizer_environment
 from hugezero_client import Client, Item, Refused
 
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def test_a_reopenable_extent_is_renewed_even_when_nobody_reopened_it(start_daemo
 def test_a_pool_that_needs_more_descriptors_than_there_are_stops_says_so_once_and_serves(build, tmp_path):
     pages.need_pages(128)
     path, log = str(tmp_path / "socket"), tmp_path / "log"
-    command = ["prlimit", "--nofile=100:100", *thread_sanitizer_wrapper(build), build / "daemon" / "hugezerod", "--socket", path, "--pool", "2M:2M:256M"]
+    command = ["prlimit", "--nofile=100:100", *daemon_command(build), "--socket", path, "--pool", "2M:2M:256M"]
     with open(log, "w") as stderr, subprocess.Popen(command, stderr=stderr, env=dict(os.environ, **sanitizer_environment(None))) as daemon:
         try:
             wait_until(lambda: "limit of open files" in log.read_text(), "the daemon says why it stops")

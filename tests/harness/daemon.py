@@ -18,8 +18,13 @@ from hugezero_client import Client
 from . import DEADLINE_S, holder, pages, standing_still, wait_until
 from .child import Child
 
+WRAPPER = []  # what the daemon runs under, from --wrapper
 _PR_SET_PDEATHSIG = 1
-_SANITIZER = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|SUMMARY: \w+Sanitizer")
+_SANITIZER = re.compile(
+    r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|SUMMARY: \w+Sanitizer"
+    r"|^==\d+== (?!Warning)",  # valgrind
+    re.MULTILINE,
+)
 
 
 class DaemonFailed(AssertionError):
@@ -72,7 +77,7 @@ class Daemon:
         if uid is not None:
             for path in self.folder, config_path, self.folder / "notify":
                 os.chown(path, uid, uid)
-        command = [*wrapper, *self._wrapper(uid), str(self.build / "daemon" / "hugezerod"), "--config", str(config_path), "--socket", self.socket_path]
+        command = [*wrapper, *become(uid), *daemon_command(self.build), "--config", str(config_path), "--socket", self.socket_path]
         command += [word for spec in pools for word in ("--pool", spec)]
         with open(self.folder / "stderr", "wb") as stderr:
             self.process = subprocess.Popen(
@@ -85,12 +90,6 @@ class Daemon:
                 preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
             )
         self.pid = self.process.pid
-
-    def _wrapper(self, uid):
-        wrapper = thread_sanitizer_wrapper(self.build)
-        if uid is not None:
-            wrapper += ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--pdeathsig=KILL", "--"]
-        return wrapper
 
     def wait_ready(self):
         pidfd = os.pidfd_open(self.pid)
@@ -225,6 +224,15 @@ def sanitizer_environment(uid):
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
         "TSAN_OPTIONS": "exitcode=99:second_deadlock_stack=1",
     }
+
+
+def become(uid):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--pdeathsig=KILL", "--"] if uid is not None else []
+
+
+def daemon_command(build):
+    """Ends with the daemon's path; what comes before runs it as the build and --wrapper want it."""
+    return [*thread_sanitizer_wrapper(build), *WRAPPER, str(build / "daemon" / "hugezerod")]
 
 
 def thread_sanitizer_wrapper(build):

@@ -19,7 +19,7 @@ import threading
 from hugezero_client import Client
 
 from . import DEADLINE_S, pages, standing_still, wait_until
-from .daemon import sanitizer_environment, thread_sanitizer_wrapper
+from .daemon import daemon_command, sanitizer_environment
 
 FIRST_FD = 3
 LIMIT = 2048
@@ -101,8 +101,7 @@ class ServiceManager:
         env = dict(os.environ, NOTIFY_SOCKET=str(self.folder / "notify"), FDSTORE=str(LIMIT), **sanitizer_environment(None))
         if fds:
             env |= {"LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": ":".join(names)}
-        command = [*thread_sanitizer_wrapper(self.build), str(self.build / "daemon" / "hugezerod")]
-        command += ["--config", str(self.folder / "hugezerod.conf"), "--socket", self.socket_path]
+        command = [*daemon_command(self.build), "--config", str(self.folder / "hugezerod.conf"), "--socket", self.socket_path]
         command += [word for spec in self.pools for word in ("--pool", spec)]
 
         def pass_fds():
