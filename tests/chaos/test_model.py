@@ -577,11 +577,11 @@ def manager(build):
 
 
 @pytest.mark.timeout(SECONDS + 120)
-def test_whatever_holders_do_the_daemon_keeps_to_the_model(manager, start_child, make_cgroup, tmp_path):
-    tmp_path.chmod(0o777)
-    for parent in list(tmp_path.parents)[:2]:
-        parent.chmod(0o755)
-    world = World(manager, start_child, {service: make_cgroup(service) for service in SERVICES}, tmp_path, random.Random(SEED))
+def test_whatever_holders_do_the_daemon_keeps_to_the_model(manager, start_child, make_cgroup):
+    inboxes = manager.folder / "inboxes"
+    inboxes.mkdir()
+    inboxes.chmod(0o777)
+    world = World(manager, start_child, {service: make_cgroup(service) for service in SERVICES}, inboxes, random.Random(SEED))
     end = time.monotonic() + SECONDS
     try:
         while time.monotonic() < end:
