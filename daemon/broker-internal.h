@@ -52,6 +52,7 @@ struct lingering_charge {
         uint64_t bytes;
         int wd;                  /* > 0: until the kernel tells that the last description is gone */
         struct service *service; /* else: as long as it exists; owned. NULL: as long as the daemon runs */
+        int slot;                /* its record, for a successor; < 0: none */
         TAILQ_ENTRY(lingering_charge) link;
 };
 
@@ -138,6 +139,9 @@ void returns_drop_doubtful(struct broker *broker, struct extent *extent);
 void returns_discard(struct extent *extent);
 /* What the predecessor was about to clear is cleared. */
 void returns_resume(struct broker *broker, struct extent *extent);
+void returns_resume_pinned(struct broker *broker, struct extent *extent, uid_t uid);
+/* A charge that a predecessor left in the record @slot. -ENOENT: nothing would ever tell of its end. */
+int returns_adopt_charge(struct broker *broker, uid_t uid, uint64_t bytes, int wd, struct service *service, int slot);
 /* After adoption: what happened while nobody looked, then the question about everything that is granted. */
 void returns_catch_up(struct broker *broker);
 void returns_on_sweep(int fd, short what, void *userdata);

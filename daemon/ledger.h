@@ -19,6 +19,8 @@ enum ledger_state {
         LEDGER_READY = 2,    /* zero, and nobody has it */
         LEDGER_GRANTED = 3,  /* handed out, or about to be */
         LEDGER_RETURNED = 4, /* nobody holds it and nobody reopened it, but it is not cleared yet */
+        LEDGER_PINNED = 5,   /* given up by everybody, but pages are in use: to be dropped once they are not */
+        LEDGER_CHARGE = 6,   /* no memory of ours: a file that was given up, and somebody is charged for */
 };
 
 struct ledger_record {

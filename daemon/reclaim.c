@@ -232,6 +232,18 @@ void reclaim_detach(struct reclaim *reclaim, int fd, int wd, void (*gone)(void *
         (void) reclaim_quiet(reclaim, fd);
 }
 
+int reclaim_adopt_detached(struct reclaim *reclaim, int wd, void (*gone)(void *context), void *context) {
+        struct reclaim_watch *watch;
+        int r = reclaim_adopt_watch(reclaim, wd, context);
+
+        if (r < 0)
+                return r;
+        watch = reclaim_watch_find(reclaim, wd);
+        watch->gone = gone;
+        TAILQ_INSERT_TAIL(&reclaim->detached, watch, link);
+        return 0;
+}
+
 /* Lines like "inotify wd:7 ino:1a2b sdev:f mask:..." in fdinfo are the watches that there are; proc_pid_fdinfo(5). */
 static int mark_listed(struct reclaim *reclaim) {
         char path[sizeof("/proc/self/fdinfo/-2147483648")];

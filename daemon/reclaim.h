@@ -52,7 +52,9 @@ int reclaim_quiet(struct reclaim *reclaim, int fd);
  * description of any kind (O_PATH and mappings too) is gone, and ends with that. @fd may be closed right after this.
  */
 void reclaim_detach(struct reclaim *reclaim, int fd, int wd, void (*gone)(void *context), void *context);
-/* After an overflow: tells of the detached files that went unnoticed. */
+/* A file that a predecessor detached. */
+int reclaim_adopt_detached(struct reclaim *reclaim, int wd, void (*gone)(void *context), void *context);
+/* After an overflow, or a predecessor: tells of the detached files that went unnoticed. */
 void reclaim_find_gone(struct reclaim *reclaim);
 /* After this no event of that watch is delivered, also none that is already in the queue. */
 void reclaim_unwatch(struct reclaim *reclaim, int wd);

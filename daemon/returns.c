@@ -88,6 +88,8 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 pool_move(extent, EXTENT_PINNED);
                 if (!extent->grant && extent->service && service_uid(extent->service) != SERVICE_OF_ALL && extent->extra_bytes == 0)
                         charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
+                if (extent->grant || extent->extra_bytes > 0)
+                        warm_note(broker->warm, extent, LEDGER_PINNED);
                 /* Without a timer the sweep asks again. */
                 (void) set_timer(broker, extent, extent->n_asked++ == 0 ? PIN_FIRST_MS : PIN_AGAIN_MS);
                 return;
@@ -110,13 +112,23 @@ void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) 
         }
 }
 
-static void end_lingering(struct lingering_charge *charge) {
+void returns_resume_pinned(struct broker *broker, struct extent *extent, uid_t uid) {
+        charge_extra(broker, extent, uid, extent->bytes);
+        returns_drop(broker, extent, /* test_pins= */ true);
+}
+
+static void free_lingering(struct lingering_charge *charge) {
         struct broker *broker = charge->broker;
 
         TAILQ_REMOVE(&broker->lingering, charge, link);
         quota_uncharge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes);
         service_unref(charge->service);
         free(charge);
+}
+
+static void end_lingering(struct lingering_charge *charge) {
+        warm_forget_charge(charge->broker->warm, charge->slot);
+        free_lingering(charge);
 }
 
 static void on_gone(void *context) {
@@ -135,10 +147,43 @@ static void end_all_lingering(struct broker *broker) {
         struct lingering_charge *charge;
 
         while ((charge = TAILQ_FIRST(&broker->lingering))) {
-                if (charge->wd > 0)
+                if (charge->wd > 0 && charge->slot < 0) /* else record and watch are for the successor */
                         reclaim_unwatch(broker->reclaim, charge->wd);
-                end_lingering(charge);
+                free_lingering(charge);
         }
+}
+
+static struct lingering_charge *new_lingering(struct broker *broker, uid_t uid, uint64_t bytes, struct service *service) {
+        struct lingering_charge *charge = malloc(sizeof(*charge));
+
+        if (!charge)
+                return NULL;
+        *charge = (struct lingering_charge) {.broker = broker, .uid = uid, .bytes = bytes, .slot = -1};
+        if (quota_charge_anyway(broker->quota, uid, QUOTA_BYTES, bytes) < 0) {
+                free(charge);
+                return NULL;
+        }
+        charge->service = service ? service_ref(service) : NULL;
+        TAILQ_INSERT_TAIL(&broker->lingering, charge, link);
+        return charge;
+}
+
+int returns_adopt_charge(struct broker *broker, uid_t uid, uint64_t bytes, int wd, struct service *service, int slot) {
+        struct lingering_charge *charge;
+
+        if (wd <= 0 && !service)
+                return -ENOENT; /* nothing would ever tell of its end */
+        charge = new_lingering(broker, uid, bytes, service);
+        if (!charge)
+                return -ENOMEM;
+        if (wd > 0 && reclaim_adopt_detached(broker->reclaim, wd, on_gone, charge) >= 0)
+                charge->wd = wd;
+        if (charge->wd <= 0 && !service) {
+                free_lingering(charge);
+                return -ENOENT;
+        }
+        charge->slot = slot;
+        return 0;
 }
 
 /*
@@ -153,23 +198,16 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
         watch = watch && extent->wd > 0;
         if (!grant && !service)
                 return;
-        charge = calloc(1, sizeof(*charge));
+        charge = new_lingering(broker, grant ? grant->uid : service_uid(service), extent->bytes + extent->extra_bytes, service);
         if (!charge)
                 return;
-        charge->broker = broker;
-        charge->uid = grant ? grant->uid : service_uid(service);
-        charge->bytes = extent->bytes + extent->extra_bytes;
-        if (quota_charge_anyway(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes) < 0) {
-                free(charge);
-                return;
-        }
-        charge->service = service ? service_ref(service) : NULL;
-        TAILQ_INSERT_TAIL(&broker->lingering, charge, link);
+        charge->wd = watch ? extent->wd : 0;
+        if (watch || service)
+                charge->slot = warm_note_charge(broker->warm, extent, charge);
         charge_extra(broker, extent, 0, 0);
         grant_forget_extent(extent);
         if (!watch)
                 return;
-        charge->wd = extent->wd;
         extent->wd = 0;
         reclaim_detach(broker->reclaim, extent->file.fd, charge->wd, on_gone, charge);
 }
@@ -410,6 +448,7 @@ void returns_catch_up(struct broker *broker) {
         struct extent *extent;
 
         reclaim_drain(broker->reclaim);
+        reclaim_find_gone(broker->reclaim);
         BROKER_FOREACH_NODE_POOL(broker, np) {
                 /* The predecessor may have read the event of its end, and died of something else before it wrote that down. */
                 TAILQ_FOREACH(extent, &np->extents[EXTENT_GRANTED], link)

@@ -22,12 +22,13 @@
 #include "store.h"
 #include "warm.h"
 
+#define MAX_CHARGES 256 /* chosen: records that charges may take from extents */
 #define SPARE_FDS 200 /* chosen (design): at a start with more stored fds than NOFILE allows the unit never starts again */
 
 struct warm {
         struct ledger *ledger;
         struct store *store;
-        unsigned n_stored, max_stored;
+        unsigned n_stored, max_stored, n_charges;
         uint64_t none_below_bytes; /* nothing to evict was found for this size: not searched again until a slot is given up */
         struct extent *stored[LEDGER_MAX_RECORDS]; /* by slot */
 };
@@ -138,6 +139,7 @@ static void describe(const struct extent *extent, enum ledger_state state, struc
                 .foreign_open = extent->foreign_open,
                 .doubt = extent->doubt,
                 .returned_ms = extent->returned_ms,
+                .uid = extent->extra_uid,
         };
         memcpy(ret_record->pool, extent->node_pool->pool->name, sizeof(ret_record->pool));
         if (grant) {
@@ -213,7 +215,7 @@ static int take_slot(struct warm *warm, struct extent *extent) {
 void warm_note(struct warm *warm, struct extent *extent, enum ledger_state state) {
         struct ledger_record record;
 
-        if (!warm || (extent->slot < 0 && (state == LEDGER_RETURNED || take_slot(warm, extent) < 0)))
+        if (!warm || (extent->slot < 0 && (state == LEDGER_RETURNED || state == LEDGER_PINNED || take_slot(warm, extent) < 0)))
                 return;
         describe(extent, state, &record);
         ledger_write(warm->ledger, extent->slot, &record);
@@ -222,6 +224,31 @@ void warm_note(struct warm *warm, struct extent *extent, enum ledger_state state
 void warm_note_busy(struct warm *warm, struct extent *extent) {
         if (warm && extent->slot >= 0)
                 ledger_set_state(warm->ledger, extent->slot, LEDGER_BUSY);
+}
+
+int warm_note_charge(struct warm *warm, const struct extent *extent, const struct lingering_charge *charge) {
+        struct ledger_record record;
+        int slot;
+
+        if (!warm || warm->n_charges >= MAX_CHARGES)
+                return -ENOSPC;
+        slot = ledger_take(warm->ledger);
+        if (slot < 0)
+                return slot;
+        describe(extent, LEDGER_CHARGE, &record);
+        record.uid = charge->uid;
+        record.bytes = charge->bytes;
+        record.wd = charge->wd;
+        ledger_write(warm->ledger, slot, &record);
+        warm->n_charges++;
+        return slot;
+}
+
+void warm_forget_charge(struct warm *warm, int slot) {
+        if (slot < 0)
+                return;
+        ledger_give(warm->ledger, slot);
+        warm->n_charges--;
 }
 
 void warm_note_grant_id(struct warm *warm, uint64_t grant_id) {
@@ -319,17 +346,46 @@ static void place_one(struct broker *broker, struct extent *extent) {
         case LEDGER_RETURNED:
                 returns_resume(broker, extent);
                 break;
+        case LEDGER_PINNED:
+                returns_resume_pinned(broker, extent, record.uid);
+                break;
         default:
                 returns_drop(broker, extent, /* test_pins= */ false);
         }
 }
 
-static void forget_unmatched(struct broker *broker) {
+/* A predecessor that died on its way from the one to the other left both: the extent has the charge then. */
+static bool is_stored(const struct warm *warm, const struct ledger_record *record) {
+        for (int slot = 0; slot < LEDGER_MAX_RECORDS; slot++)
+                if (warm->stored[slot] && warm->stored[slot]->file.ino == record->ino &&
+                    warm->stored[slot]->file.dev == record->dev)
+                        return true;
+        return false;
+}
+
+static bool adopt_charge(struct broker *broker, int slot, bool have_events) {
+        const struct ledger_record *record = ledger_read(broker->warm->ledger, slot);
+        struct service *service = NULL;
+        int r;
+
+        if (record->state != LEDGER_CHARGE || is_stored(broker->warm, record))
+                return false;
+        if (record->has_service)
+                (void) service_get(record->service_uid, record->cgroup, &service);
+        r = returns_adopt_charge(broker, record->uid, record->bytes, have_events ? record->wd : 0, service, slot);
+        service_unref(service);
+        if (r >= 0)
+                broker->warm->n_charges++;
+        return r >= 0;
+}
+
+static void adopt_charges(struct broker *broker, bool have_events) {
         struct warm *warm = broker->warm;
 
         for (int slot = 0; slot < LEDGER_MAX_RECORDS; slot++)
-                if (!warm->stored[slot] && ledger_read(warm->ledger, slot)->state != LEDGER_FREE)
-                        ledger_give(warm->ledger, slot);
+                if (!warm->stored[slot] && ledger_read(warm->ledger, slot)->state != LEDGER_FREE &&
+                    !adopt_charge(broker, slot, have_events))
+                        ledger_give(warm->ledger, slot); /* nothing came with it, or what did not match */
 }
 
 unsigned warm_adopt(struct broker *broker, struct inherited *inherited, bool have_events) {
@@ -351,7 +407,7 @@ unsigned warm_adopt(struct broker *broker, struct inherited *inherited, bool hav
                                 store_remove(warm->store, name, NULL, NULL);
                 }
         }
-        forget_unmatched(broker);
+        adopt_charges(broker, have_events);
         broker->last_grant_id = ledger_last_grant_id(warm->ledger);
         /* Ready ones last: opening descriptions for them reads the event queue, which must find the granted ones in their place. */
         for (int ready = 0; ready <= 1; ready++)

@@ -14,6 +14,7 @@ struct broker;
 struct config;
 struct event_base;
 struct extent;
+struct lingering_charge;
 struct warm;
 
 #define WARM_MAX_INHERITED (LEDGER_MAX_RECORDS + 64)
@@ -55,6 +56,12 @@ unsigned warm_adopt(struct broker *broker, struct inherited *inherited, bool hav
 void warm_note(struct warm *warm, struct extent *extent, enum ledger_state state);
 /* Before its content or size becomes uncertain. */
 void warm_note_busy(struct warm *warm, struct extent *extent);
+/*
+ * A charge that outlives @extent has a record of its own. Returns its slot, or a negative errno: then it ends with this daemon.
+ * Records for charges are few, so that nobody can take those of extents away.
+ */
+int warm_note_charge(struct warm *warm, const struct extent *extent, const struct lingering_charge *charge);
+void warm_forget_charge(struct warm *warm, int slot);
 void warm_note_grant_id(struct warm *warm, uint64_t grant_id);
 /* The store lets go of it; then @done, from the loop. Returns 0 when there was nothing to do: no callback then. */
 int warm_remove(struct warm *warm, struct extent *extent, void (*done)(void *userdata), void *userdata);

@@ -161,11 +161,9 @@ class Oracle:
         return pinned | {held.extent.inode for references in self.holders.values() for held in references.values()}
 
     def charged_bytes(self, uid):
-        """What a user must be charged for at least. What was given up before a restart is not known to the successor."""
+        """What a user must be charged for at least: all that was granted and is still held, however it was opened."""
         return sum(
             extent.bytes
             for extent in self.extents.values()
-            if extent.uid == uid
-            and self._is_known(extent)
-            and (extent.left_in < 0 or (extent.left_in == self.life and self._references(extent)))
+            if extent.uid == uid and not extent.is_lost and (extent.left_in < 0 or self._references(extent))
         )

@@ -126,6 +126,52 @@ def test_without_the_events_what_was_granted_is_doubtful_and_dropped_when_it_com
     wait_until(lambda: inode not in manager.stored_extents(), "the memory is dropped")
 
 
+def charged_bytes(manager):
+    with Client(manager.socket_path) as client:
+        return client.limits().get((os.getuid(), "bytes"), (0, None))[0]
+
+
+@pytest.mark.parametrize("end", ["while it is dead", "afterwards"])
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_what_its_holder_opened_is_charged_until_it_is_gone_whatever_the_daemon_does(manage, kill, end):
+    manager = manage()
+    extent = take(manager, 10 * MIB)
+    inode = pages.inode(extent.fd)
+    own = os.open(f"/proc/self/fd/{extent.fd}", os.O_RDWR)
+    extent.close()
+    wait_until(lambda: inode not in manager.stored_extents(), "the memory is given up")
+    assert charged_bytes(manager) == 10 * MIB
+    if end == "afterwards":
+        for _ in range(2):
+            manager.restart(kill)
+            manager.wait_full()
+            assert charged_bytes(manager) == 10 * MIB
+        os.close(own)
+    else:
+        (manager.kill if kill else manager.stop)()
+        os.close(own)
+        manager.start()
+    wait_until(lambda: charged_bytes(manager) == 0, "the charge has ended")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_pinned_pages_stay_charged_over_a_restart(manage, kill):
+    manager = manage(config=QUICK + "Recycle=never\n")
+    extent = take(manager, 2 * MIB)
+    mapping, pipe = pages.Mapping(extent.fd, 2 * MIB), os.pipe()
+    pages.vmsplice(pipe[1], mapping.addr, 4096)
+    mapping.close()
+    extent.close()
+    manager.wait_pool(lambda row: row["pinned_bytes"] == 2 * MIB, "the pins are found")
+    manager.restart(kill)
+    manager.wait_pool(lambda row: row["pinned_bytes"] == 2 * MIB, "the pins are found again")
+    assert charged_bytes(manager) == 2 * MIB
+    for fd in pipe:
+        os.close(fd)
+    manager.wait_pool(lambda row: row["pinned_bytes"] == 0, "the pages are free")
+    wait_until(lambda: charged_bytes(manager) == 0, "the charge has ended")
+
+
 def test_a_ledger_of_another_version_begins_cold_and_takes_nothing_from_holders(manage):
     manager = manage()
     extent = take(manager, 10 * MIB)
