@@ -387,7 +387,8 @@ class World:
             who, name, held = picked
             self.note(who, "unlocks", name)
             self.children[who].call(holder.unlock, name)
-            held.extent.unlocked_in = self.oracle.life
+            if held.extent.unlocked_in < 0:
+                held.extent.unlocked_in = self.oracle.life
 
     def pin(self):
         picked = self.pick(fd=True, mapping=True)
