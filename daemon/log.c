@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define MESSAGE_BYTES 1024 /* chosen: twice the longest configuration error */
+#define LINGER_MS 100      /* chosen: a hundred times what the journal takes on an idle machine */
 #define MAX_FIELDS 8       /* chosen: twice what any message has */
 
 static atomic_int log_max_level = LOG_INFO;
@@ -43,6 +44,13 @@ static bool stderr_is_journal(void) {
 void log_open(int max_level) {
         log_max_level = max_level;
         log_to_journal = stderr_is_journal();
+}
+
+void log_linger(void) {
+        const struct timespec delay = {.tv_nsec = LINGER_MS * 1000000};
+
+        if (log_to_journal)
+                (void) nanosleep(&delay, NULL);
 }
 
 static const char *level_name(int level) {

@@ -8,6 +8,11 @@
 #include "log-ids.h"
 
 void log_open(int max_level); /* LOG_ERR to LOG_DEBUG; more than that is not written */
+/*
+ * Before an exit that was not asked for: gives the journal time to look the process up. It shows a unit only the messages whose
+ * sender it has still found, so that the reason of the failure would be missing there now and then.
+ */
+void log_linger(void);
 
 /* What the journal keeps beside the text, to be searched by: upper-case names of journald. Texts may come from outside. */
 struct log_field {

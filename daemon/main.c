@@ -143,6 +143,11 @@ static int flush_output(void) {
         return EXIT_FAILURE;
 }
 
+static int fail(void) {
+        log_linger();
+        return EXIT_FAILURE;
+}
+
 int main(int argc, char **argv) {
         struct config_args args = {.pool_specs = arg_pool_specs};
         char error[CONFIG_TEXT_BYTES];
@@ -159,7 +164,7 @@ int main(int argc, char **argv) {
         if (r < 0) {
                 log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
                           "reading the machine's nodes and page sizes from /sys failed: %s", strerror(-r));
-                return EXIT_FAILURE;
+                return fail();
         }
         args.config_path = arg_config_path;
         args.socket_path = arg_socket_path;
@@ -177,5 +182,5 @@ int main(int argc, char **argv) {
         }
         free(config);
         topology_free(topology);
-        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        return r < 0 ? fail() : EXIT_SUCCESS;
 }
