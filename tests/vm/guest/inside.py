@@ -11,9 +11,6 @@ from harness import pages, wait_until
 from harness.daemon import Daemon
 
 CONFIG = pathlib.Path("/etc/hugezero/hugezerod.conf")
-# Of a WarmService
-POOLS = "[Pool p]\nTarget=node0:48M\n[Pool small]\nExtentSize=2M\nTarget=node0:16M\n"
-FULL = 64 << 20
 # Short times, so that nothing is waited for
 QUICK = "[Daemon]\nReleaseGrace=50ms\nSweepInterval=100ms\n"
 
@@ -77,6 +74,12 @@ class Service(Daemon):
     @staticmethod
     def stop():
         run("systemctl", "stop", "hugezerod.service")
+
+
+# Of a WarmService. The first node of a virtual machine has too few pages.
+WARM_NODE = 0 if is_container() else 1
+POOLS = f"[Pool p]\nTarget=node{WARM_NODE}:48M\n[Pool small]\nExtentSize=2M\nTarget=node{WARM_NODE}:16M\n"
+FULL = 64 << 20
 
 
 class WarmService(Service):

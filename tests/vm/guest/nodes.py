@@ -98,7 +98,7 @@ def test_no_surplus_page_is_kept_when_others_empty_the_node_meanwhile(service, s
 def test_without_configuration_every_node_that_has_pages_has_a_pool(service):
     service.start("")
     service.wait_full()
-    assert {row["node"]: row["target_bytes"] for row in service.pools() if row["target_bytes"]} == {0: 40 * MIB, 1: 48 * MIB, 3: 32 * MIB}
+    assert {row["node"]: row["target_bytes"] for row in service.pools() if row["target_bytes"]} == {0: 24 * MIB, 1: 48 * MIB, 3: 32 * MIB}
 
 
 def test_a_thread_on_a_node_without_memory_gets_that_of_the_nearest(service):

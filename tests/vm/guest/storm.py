@@ -10,7 +10,7 @@ import time
 import pytest
 from harness import pages, wait_until
 from harness.pages import MIB
-from inside import POOLS, is_container, journal, run
+from inside import POOLS, WARM_NODE, is_container, journal, run
 from hugezero_client import Client, Item, Refused
 
 # In full: 200 in a container, 20 in a virtual machine
@@ -18,9 +18,9 @@ N_KILLS = int(os.environ.get("HUGEZERO_KILLS") or (30 if is_container() else 4))
 N_CLIENTS = 2
 # Which the daemon meets when it is started again, or is told to read
 OTHER_POOLS = [
-    "[Pool p]\nTarget=node0:24M\n[Pool small]\nExtentSize=2M\nTarget=node0:4M\n",
-    "[Pool p]\nTarget=node0:64M\n",
-    "[Pool p]\nExtentSize=4M\nTarget=node0:48M\n[Pool small]\nExtentSize=2M\nTarget=node0:16M\n",
+    f"[Pool p]\nTarget=node{WARM_NODE}:24M\n[Pool small]\nExtentSize=2M\nTarget=node{WARM_NODE}:4M\n",
+    f"[Pool p]\nTarget=node{WARM_NODE}:64M\n",
+    POOLS.replace("[Pool p]", "[Pool p]\nExtentSize=4M"),
     f"WarmExtents=4\n{POOLS}",
 ]
 

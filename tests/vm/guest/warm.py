@@ -10,7 +10,7 @@ import time
 import pytest
 from harness import holder, pages, wait_until
 from harness.pages import MIB, PAGE_2M
-from inside import CONFIG, FULL, POOLS, is_container, journal, run
+from inside import CONFIG, FULL, POOLS, WARM_NODE, is_container, journal, run
 
 IDLE_S = float(os.environ.get("HUGEZERO_IDLE_SECONDS", "4"))
 
@@ -76,16 +76,16 @@ def test_the_watchdog_is_fed_while_nothing_happens(warm):
 def test_reload_grows_and_shrinks_and_a_wrong_file_changes_nothing(warm):
     pid = warm.pid
     for mib in 96, 8, 48:
-        warm.configure(f"[Pool p]\nTarget=node0:{mib}M\n")
+        warm.configure(f"[Pool p]\nTarget=node{WARM_NODE}:{mib}M\n")
         run("systemctl", "reload", "hugezerod.service")
-        wait_until(lambda: warm.ready() == {("p", 0): mib * MIB}, f"{mib} MiB are ready")  # pylint: disable=cell-var-from-loop
+        wait_until(lambda: warm.ready() == {("p", WARM_NODE): mib * MIB}, f"{mib} MiB are ready")  # pylint: disable=cell-var-from-loop
         wait_until(lambda: sum(warm.wait_stored().values()) == mib * MIB, "systemd keeps that")  # pylint: disable=cell-var-from-loop
         if not is_container():
             assert pages.count("nr") - pages.count("free") == mib * MIB // PAGE_2M
-    warm.configure("[Pool p]\nTarget=node0:64M\nTarget=lots\n")
+    warm.configure(f"[Pool p]\nTarget=node{WARM_NODE}:64M\nTarget=lots\n")
     run("systemctl", "reload", "hugezerod.service")
     wait_until(lambda: re.search(r"nothing was changed: .*hugezerod\.conf:6: .*lots", journal("hugezerod.service")), "it is said")
-    assert warm.ready() == {("p", 0): 48 * MIB} and warm.pid == pid
+    assert warm.ready() == {("p", WARM_NODE): 48 * MIB} and warm.pid == pid
 
 
 def test_a_ledger_of_another_version_begins_cold_and_takes_nothing_from_holders(warm, start_child):
