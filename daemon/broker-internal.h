@@ -25,7 +25,7 @@ struct warm;
 
 struct grant_extent {
         struct extent *extent; /* NULL: gone */
-        uint64_t bytes;
+        uint64_t bytes, dev, ino; /* the file itself is a worker's when it goes */
         uint8_t item, page_shift;
         int16_t node;
 };

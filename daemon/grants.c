@@ -115,6 +115,8 @@ void grant_set(struct grant *grant, uint32_t position, struct extent *extent, un
         grant->extents[position] = (struct grant_extent) {
                 .extent = extent,
                 .bytes = extent->bytes,
+                .dev = extent->file.dev,
+                .ino = extent->file.ino,
                 .item = (uint8_t) item,
                 .page_shift = (uint8_t) __builtin_ctzll(page_size_bytes),
                 .node = (int16_t) extent->node_pool->node,
@@ -283,8 +285,8 @@ static void fill_row(const struct broker *broker, const struct grant *grant, uin
                 .state = returns_wire_state(extent),
                 .bytes = from->bytes,
                 .age_ms = clock_ms() - grant->created_ms,
-                .dev = extent->file.dev,
-                .ino = extent->file.ino,
+                .dev = from->dev,
+                .ino = from->ino,
         };
         memcpy(ret_row->pool, extent->node_pool->pool->name, sizeof(ret_row->pool));
 }

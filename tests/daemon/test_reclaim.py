@@ -303,6 +303,19 @@ def test_an_extent_that_was_grown_by_a_longer_mapping_is_dropped(daemon, child):
     assert_dropped(daemon, inode)
 
 
+def test_a_grant_is_shown_with_its_file_until_the_end(start_daemon, start_child):
+    """Its memory goes back to the kernel on another thread, meanwhile."""
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:2M:16M"], config=f"Recycle=never\n{QUICK}")
+    daemon.wait_full()
+    child = start_child()
+    for _ in range(20):
+        inode = child.call(holder.acquire, daemon.socket_path, 2 * MIB, on_miss="wait", timeout_ms=20000)[0].inode
+        child.call(holder.drop)
+        while rows := daemon.grants():
+            assert [(row["dev"], row["ino"]) for row in rows] == [inode]
+
+
 def test_the_grace_period_is_waited_for(start_daemon, start_child):
     """A device may still write for a moment after its process is gone."""
     need_pages(16)
