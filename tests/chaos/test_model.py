@@ -31,7 +31,7 @@ GROUP = 3100
 SERVICES = {"red": 3001, "blue": 3001, "green": 3002, "root": 0}
 POOL_BYTES, MAX_EXTENT_BYTES, MAX_HELD_BYTES = 96 * MIB, 8 * MIB, 64 * MIB
 N_MOVES_SHOWN = int(os.environ.get("HUGEZERO_CHAOS_MOVES", "60"))
-SETTLE_S = 15  # after a flood of opens the daemon asks only every 10 s about what it is not told of any more
+SETTLE_S = 60  # pins are asked about every 10 s, and on a busy machine what the daemon does in the background takes its time
 F_SEAL_SEAL = 1
 REFUSALS = errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.ETIMEDOUT
 CONFIG = f"SocketGroup={GROUP}\nReleaseGrace=50ms\nAffinityTimeout=500ms\nSweepInterval=200ms\n"
@@ -577,7 +577,7 @@ def manager(build):
     wait_until(lambda: n_pages_used() <= n_used or set(pages.users()) - {os.getpid()}, "no page is lost")
 
 
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.timeout(SECONDS + 2 * SETTLE_S + 60)
 def test_whatever_holders_do_the_daemon_keeps_to_the_model(manager, start_child, make_cgroup):
     inboxes = manager.folder / "inboxes"
     inboxes.mkdir()
