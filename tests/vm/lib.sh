@@ -42,9 +42,9 @@ parse_options() {
 
 # pack_input DIR FILE COMMAND... - the archive that guest.sh unpacks: the folder (or none) and the command
 pack_input() {
-        local dir=$1 file=$2 extra
+        local dir=$1 file=$2 extra=$run/extra
         shift 2
-        extra=$(mktemp -d)
+        mkdir "$extra"
         printf '%q ' "$@" > "$extra/.command"
         tar -cf "$file" -C "$extra" .command ${dir:+-C "$dir" .}
         rm -r "$extra"
