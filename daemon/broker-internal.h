@@ -69,6 +69,7 @@ struct broker {
         struct pool *pools[CONFIG_MAX_POOLS];
         TAILQ_HEAD(, request) waiting;   /* in order of arrival */
         struct request *next_to_serve;   /* cursor of whoever walks the queue */
+        bool targets_changed; /* reload.c's: waiting requests are to be looked at again */
         bool serving;
         unsigned n_waiting, n_working;
         struct grant_list grants;        /* by ascending id */

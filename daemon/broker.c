@@ -474,8 +474,10 @@ static void refuse_miss(struct broker *broker, struct request *request) {
         bool fill = request->acquire->on_miss == WIRE_MISS_FILL;
 
         refuse(broker, request, fill ? -ENOMEM : -EAGAIN, "%s",
-               fill ? "neither the pool nor the kernel has enough free pages now: wait for memory to come back, or reserve more" :
-                      "not enough memory is ready now: wait for it, have the kernel zero it, or retry later");
+               fill ? "within its target and behind earlier requests the pool cannot get that much now: wait for memory to come back, "
+                      "raise Target=, or reserve more pages" :
+                      "not enough memory is ready now, or earlier requests wait for it: wait too, have the kernel zero it, or retry "
+                      "later");
 }
 
 static void serve(struct broker *broker, struct request *request) {
@@ -548,11 +550,31 @@ static void on_deadline(int fd, short what, void *userdata) {
         broker_kick(broker);
 }
 
+/* What can no longer be served would wait for ever, and others behind it. */
+static void check_waiting(struct broker *broker) {
+        char text[WIRE_MAX_TEXT_BYTES + 1];
+        struct request *request;
+
+        broker->targets_changed = false;
+        broker->next_to_serve = TAILQ_FIRST(&broker->waiting);
+        while ((request = broker->next_to_serve)) {
+                int r = request_check(broker, request, text);
+
+                broker->next_to_serve = TAILQ_NEXT(request, link);
+                if (r == 0 || r == -EDQUOT || r == -ENOMEM) /* its quota is free again some day */
+                        continue;
+                leave_queue(broker, request);
+                refuse(broker, request, r, "%s", text);
+        }
+}
+
 static void on_kick(int fd, short what, void *userdata) {
         struct broker *broker = userdata;
 
         if (broker->stopping)
                 return;
+        if (broker->targets_changed)
+                check_waiting(broker);
         serve_queue(broker);
         set_deadline_timer(broker);
         refill_run(broker);

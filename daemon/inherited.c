@@ -67,6 +67,10 @@ int inherited_take(struct inherited *ret_inherited) {
                 free(names[i]);
         }
         free(names);
+        if (n_fds < 0)
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -n_fds)),
+                          "taking the descriptors of the service manager failed: %s; LISTEN_PID=, LISTEN_FDS= and LISTEN_FDNAMES= in the "
+                          "environment do not say what was passed", strerror(-n_fds));
         return n_fds < 0 ? n_fds : r;
 }
 

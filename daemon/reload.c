@@ -160,6 +160,7 @@ int reload_apply(struct broker *broker, struct config *config, const struct conf
         stock_set_pace(broker->stock, config->background_bytes_per_s);
         audit_set_rate(broker->audit);
         returns_on_sweep(-1, 0, broker); /* shorter times count from now on */
+        broker->targets_changed = true;
         broker_kick(broker);
         return 0;
 }
@@ -196,6 +197,7 @@ int reload_resize(struct broker *broker, const char *pool, int node, uint64_t ta
                 }
         if (n_found == 0)
                 return say(ret_text, -ENOENT, "there is no pool \"%s\" on node %d; \"hugezeroctl status\" lists them", pool, node);
+        broker->targets_changed = true;
         broker_kick(broker);
         return 0;
 }

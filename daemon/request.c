@@ -163,6 +163,75 @@ static int check_item(const struct broker *broker, const struct wire_item *item,
         return 0;
 }
 
+#define MAX_PLACEMENTS 2000 /* chosen: far more than sane requests need, and over in a fraction of a millisecond */
+
+struct room {
+        const struct node_pool *np;
+        uint64_t taken_bytes;
+};
+
+/* Items that are tried against what the node pools could ever have. */
+struct placement {
+        const struct wire_c_acquire *acquire;
+        struct request_candidates *candidates; /* of each item */
+        struct room rooms[CONFIG_MAX_POOLS * CONFIG_MAX_NODES];
+        size_t n_rooms;
+        unsigned n_tried;
+};
+
+static struct room *room_of(struct placement *placement, const struct node_pool *np) {
+        for (size_t i = 0; i < placement->n_rooms; i++)
+                if (placement->rooms[i].np == np)
+                        return &placement->rooms[i];
+        placement->rooms[placement->n_rooms] = (struct room) {.np = np};
+        return &placement->rooms[placement->n_rooms++];
+}
+
+/* Whether the items from @idx on fit beside those before; in doubt, after many attempts, they do. */
+static bool place_items(struct placement *placement, size_t idx) {
+        if (idx == placement->acquire->n_items || placement->n_tried++ == MAX_PLACEMENTS)
+                return true;
+        for (size_t i = 0; i < placement->candidates[idx].n; i++) {
+                const struct node_pool *np = placement->candidates[idx].node_pools[i];
+                struct room *room = room_of(placement, np);
+                uint64_t bytes = request_item_bytes(&placement->acquire->items[idx], np->pool);
+
+                if (bytes == 0 || room->taken_bytes > np->target_bytes || bytes > np->target_bytes - room->taken_bytes)
+                        continue;
+                room->taken_bytes += bytes;
+                if (place_items(placement, idx + 1))
+                        return true;
+                room->taken_bytes -= bytes;
+                if (placement->n_tried > MAX_PLACEMENTS)
+                        return true;
+        }
+        return false;
+}
+
+/* Each item alone could be served; could all of them at once? Or the request would wait for ever, and others behind it. */
+static int check_together(const struct broker *broker, const struct wire_c_acquire *acquire, uint64_t total_bytes, char *ret_text) {
+        struct placement *placement;
+        char asked[FORMAT_SIZE_BYTES];
+        bool fits;
+
+        if (acquire->n_items < 2)
+                return 0;
+        placement = calloc(1, sizeof(*placement) + acquire->n_items * sizeof(struct request_candidates));
+        if (!placement)
+                return say(ret_text, -ENOMEM, "the daemon is out of memory");
+        placement->acquire = acquire;
+        placement->candidates = (struct request_candidates *) (placement + 1);
+        for (size_t i = 0; i < acquire->n_items; i++)
+                request_find_candidates(broker, &acquire->items[i], &placement->candidates[i]);
+        fits = place_items(placement, 0);
+        free(placement);
+        if (fits)
+                return 0;
+        return say(ret_text, -ENOSPC, "%u items of together %s asked: each would fit, but all at once exceed the targets of the pools "
+                                      "that suit; ask for less at once, or raise Target=", (unsigned) acquire->n_items,
+                   format_size(total_bytes, asked));
+}
+
 int request_check(const struct broker *broker, const struct request *request, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         uid_t uid = request->identity->uid;
         uint64_t total_bytes = 0, item_bytes, used_bytes, limit_bytes;
@@ -175,6 +244,9 @@ int request_check(const struct broker *broker, const struct request *request, ch
                         return r;
                 total_bytes += item_bytes; /* cannot overflow: 16 items, each at most a target that fits the machine */
         }
+        r = check_together(broker, request->acquire, total_bytes, ret_text);
+        if (r < 0)
+                return r;
         used_bytes = quota_used(broker->quota, uid, QUOTA_BYTES);
         limit_bytes = quota_limit(broker->quota, uid, QUOTA_BYTES);
         if (total_bytes > limit_bytes || used_bytes > limit_bytes - total_bytes)

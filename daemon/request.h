@@ -23,7 +23,7 @@ struct request_candidates {
 
 /*
  * Can it ever be served? 0, or a negative errno and the reason: -EINVAL, -ENOENT (no such pool), -ENODEV (pool has no such node),
- * -ENOSPC (larger than any target), -EDQUOT (larger than what is left of the uid's quota), -EOPNOTSUPP (reopenable without SocketGroup=).
+ * -ENOSPC (larger than any target, or all together than the targets), -EDQUOT (larger than what is left of the uid's quota), -EOPNOTSUPP (reopenable without SocketGroup=).
  */
 int request_check(const struct broker *broker, const struct request *request, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
 /* The node pools that may serve an item, best first. */

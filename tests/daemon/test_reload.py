@@ -83,6 +83,27 @@ def test_a_pool_that_is_gone_serves_nobody_and_one_that_is_new_does(start_daemon
         assert row_of(daemon, "old") is None
 
 
+@pytest.mark.parametrize("change, error", [("resize", errno.ENOSPC), ("smaller", errno.ENOSPC), ("gone", errno.ENOENT)])
+def test_who_waits_for_what_can_no_longer_be_is_refused(start_daemon, change, error):
+    """Or he would wait for ever, and everyone behind him."""
+    pages.need_pages(64)
+    daemon = start_daemon(config=QUICK + pool_text("32M") + pool_text("8M", "other"))
+    wait_ready(daemon, 32 * MIB)
+    with Client(daemon.socket_path) as holding, Client(daemon.socket_path) as client:
+        grant = holding.acquire([Item(bytes=4 * MIB, pool="vm")])
+        waiting = client.send_acquire([Item(bytes=32 * MIB, pool="vm")], on_miss="wait", timeout_ms=-1)
+        wait_until(lambda: daemon.status()["n_waiting"] == 1, "it waits")
+        if change == "resize":
+            holding.resize(16 * MIB, pool="vm")
+        else:
+            configure(daemon, (pool_text("16M") if change == "smaller" else "") + pool_text("8M", "other"))
+            holding.reload()
+        with pytest.raises(Refused) as refused:
+            client.wait(waiting)
+        assert refused.value.errno == error
+        grant.close()
+
+
 def test_a_wrong_file_changes_nothing_and_says_where(start_daemon):
     pages.need_pages(16)
     daemon = start_daemon(config=QUICK + pool_text("32M"))

@@ -251,6 +251,16 @@ def test_more_than_a_pool_may_have_is_refused_at_once(start_daemon, start_child)
         assert_refused(errno.ENOSPC, start_child(), holder.acquire, daemon.socket_path, 32 * MIB, on_miss=miss, timeout_ms=-(miss == "wait"))
 
 
+@pytest.mark.parametrize("sizes", [(6, 4), (5, 5), (2,) * 5])
+@pytest.mark.parametrize("miss", ["fail", "wait", "fill"])
+def test_items_that_never_fit_together_are_refused_at_once(start_daemon, start_child, sizes, miss):
+    """Each of them would fit; waiting for all would be for ever, and for those behind it too."""
+    daemon = start_full(start_daemon, "2M:auto:8M", 4)
+    items = [Item(size * MIB) for size in sizes]
+    assert_refused(errno.ENOSPC, start_child(), holder.acquire_items, daemon.socket_path, items, on_miss=miss, timeout_ms=-(miss == "wait"))
+    start_child().call(holder.acquire_items, daemon.socket_path, [Item(4 * MIB), Item(4 * MIB)], on_miss="wait", timeout_ms=20000)
+
+
 def test_fill_is_refused_when_the_kernel_has_too_few_pages(start_daemon, start_child):
     daemon = start_full(start_daemon, "2M:auto:4M", 2)
     with pytest.raises(ChildError) as failure:

@@ -301,3 +301,10 @@ def test_a_configured_group_comes_before_that_of_a_passed_socket(activate):
 def test_the_group_of_root_is_no_group(activate):
     with pytest.raises(Refused, match="SocketGroup="):
         acquire_reopenable(activate(0))
+
+
+def test_a_wrong_environment_of_a_service_manager_is_said(start_daemon):
+    with pytest.raises(DaemonFailed) as failure:
+        start_daemon(env={"LISTEN_PID": "x", "LISTEN_FDS": "1"})
+    assert failure.value.code == 1
+    assert "LISTEN_PID=" in failure.value.stderr
