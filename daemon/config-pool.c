@@ -58,16 +58,18 @@ static int fail_form(struct resolver *resolver, enum config_key_id key, int r) {
                     config_key_form(&config_keys[key], form));
 }
 
-static int fail_multiple(struct resolver *resolver, enum config_key_id key, uint64_t bytes) {
-        uint64_t page = resolver->pool.page_size_bytes, below = bytes - bytes % page;
+/* @unit_bytes: the page size or the extent size */
+static int fail_multiple(struct resolver *resolver, enum config_key_id key, uint64_t bytes, uint64_t unit_bytes) {
+        const char *unit = unit_bytes == resolver->pool.page_size_bytes ? "page" : "extent";
+        uint64_t below = bytes - bytes % unit_bytes;
         char size[FORMAT_SIZE_BYTES], low[FORMAT_SIZE_BYTES], high[FORMAT_SIZE_BYTES];
 
-        (void) format_size(page, size);
+        (void) format_size(unit_bytes, size);
         (void) format_size(below, low);
-        (void) format_size(below + page, high);
+        (void) format_size(below + unit_bytes, high);
         if (below == 0)
-                return FAIL(resolver, key, "no multiple of the page size, %s; give %s", size, high);
-        return FAIL(resolver, key, "no multiple of the page size, %s; give %s or %s", size, low, high);
+                return FAIL(resolver, key, "no multiple of the %s size, %s; give %s", unit, size, high);
+        return FAIL(resolver, key, "no multiple of the %s size, %s; give %s or %s", unit, size, low, high);
 }
 
 static int resolve_page_size(struct resolver *resolver) {
@@ -105,14 +107,15 @@ static int resolve_extent_size(struct resolver *resolver) {
         if (r < 0)
                 return fail_form(resolver, CONFIG_KEY_EXTENT_SIZE, r);
         if (bytes == 0 || bytes % resolver->pool.page_size_bytes != 0)
-                return fail_multiple(resolver, CONFIG_KEY_EXTENT_SIZE, bytes);
+                return fail_multiple(resolver, CONFIG_KEY_EXTENT_SIZE, bytes, resolver->pool.page_size_bytes);
         resolver->pool.extent_bytes = bytes;
         return 0;
 }
 
 /* One node's part of Target=. @text is "4G", "50%" or "auto". */
 static int resolve_amount(struct resolver *resolver, const char *text, struct config_pool_node *node) {
-        uint64_t page = resolver->pool.page_size_bytes, bytes;
+        uint64_t page = resolver->pool.page_size_bytes, extent = resolver->pool.extent_bytes, bytes;
+        uint64_t unit = extent > 0 ? extent : page; /* what is no multiple would be short of it for ever */
         struct topology_pages pages;
         uint32_t millipercent;
         char size[FORMAT_SIZE_BYTES];
@@ -120,7 +123,7 @@ static int resolve_amount(struct resolver *resolver, const char *text, struct co
 
         if (strcmp(text, "auto") == 0) {
                 bytes = topology_available_bytes(resolver->topology, node->node, page) / 2;
-                node->target_bytes = bytes - bytes % page;
+                node->target_bytes = bytes - bytes % unit;
                 return 0;
         }
         r = strchr(text, '%') ? parse_percent(text, &millipercent) : parse_size(text, &bytes);
@@ -133,14 +136,17 @@ static int resolve_amount(struct resolver *resolver, const char *text, struct co
                 if (r < 0)
                         return FAIL(resolver, CONFIG_KEY_TARGET, "cannot read how many pages node %d has (%s); give a size",
                                     node->node, strerror(-r));
-                node->target_bytes = pages.n_pages * millipercent / 100000 * page;
+                bytes = pages.n_pages * millipercent / 100000 * page;
+                node->target_bytes = bytes - bytes % unit;
                 return 0;
         }
         if (bytes % page != 0)
-                return fail_multiple(resolver, CONFIG_KEY_TARGET, bytes);
-        if (bytes > 0 && bytes < resolver->pool.extent_bytes)
+                return fail_multiple(resolver, CONFIG_KEY_TARGET, bytes, page);
+        if (bytes > 0 && bytes < extent)
                 return FAIL(resolver, CONFIG_KEY_TARGET, "smaller than one extent of %s; give more, or a smaller ExtentSize=",
-                            format_size(resolver->pool.extent_bytes, size));
+                            format_size(extent, size));
+        if (bytes % unit != 0)
+                return fail_multiple(resolver, CONFIG_KEY_TARGET, bytes, unit);
         node->target_bytes = bytes;
         return 0;
 }

@@ -288,7 +288,7 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "a multiple of the page size, up to 4 PiB; or 0% to 100%; or auto; or these for each node: node0:25G node1:75G",
                 .default_text = "auto",
                 .help = "How much memory the pool has on each node. Per cents are of the node's pages of that size at start, auto is "
-                        "half of those that are free and not reserved at start; both are rounded down to whole pages.",
+                        "half of those that are free and not reserved at start; both are rounded down to whole pages or extents.",
         },
         [CONFIG_KEY_LOW] = {
                 .section = CONFIG_SECTION_POOL,

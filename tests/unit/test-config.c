@@ -402,6 +402,8 @@ static void a_wrong_pool_value_is_named(void **state) {
         fails("[Pool p]\nTarget=100M\nExtentSize=200M\n",
               ":2: [Pool p] Target=: value \"100M\": smaller than one extent of 200 MiB; "
               "give more, or a smaller ExtentSize=");
+        fails("[Pool p]\nExtentSize=32M\nTarget=70M\n",
+              ":3: [Pool p] Target=: value \"70M\": no multiple of the extent size, 32 MiB; give 64 MiB or 96 MiB");
         fails("[Pool p]\nTarget=node0:4M\nNodes=0\n",
               ":3: [Pool p] Nodes=: value \"0\": Target= names the nodes of this pool already; remove one of the two");
 }
