@@ -423,10 +423,11 @@ int topology_read_pages(const struct topology *topology, int node, uint64_t page
                 uint64_t *value;
         } counters[] = {
                 {"nr_hugepages", true, &pages.n_pages},
+                /* Before the free ones: what is populated in between must not look free for anybody. */
+                {"resv_hugepages", false, &pages.n_reserved_all},
                 {"free_hugepages", true, &pages.n_free},
                 {"surplus_hugepages", true, &pages.n_surplus},
                 {"free_hugepages", false, &pages.n_free_all},
-                {"resv_hugepages", false, &pages.n_reserved_all},
                 {"surplus_hugepages", false, &pages.n_surplus_all},
         };
 
@@ -452,9 +453,10 @@ bool topology_overcommits(const struct topology *topology, uint64_t page_size_by
 uint64_t topology_available_bytes(const struct topology *topology, int node, uint64_t page_size_bytes) {
         uint64_t n_free, n_free_all, n_reserved_all, n_unreserved;
 
-        if (read_node_counter(topology, node, page_size_bytes, "free_hugepages", &n_free) < 0 ||
+        /* In this order: a reserved page that is populated in between must not look like one that is free for anybody. */
+        if (read_all_counter(topology, page_size_bytes, "resv_hugepages", &n_reserved_all) < 0 ||
             read_all_counter(topology, page_size_bytes, "free_hugepages", &n_free_all) < 0 ||
-            read_all_counter(topology, page_size_bytes, "resv_hugepages", &n_reserved_all) < 0)
+            read_node_counter(topology, node, page_size_bytes, "free_hugepages", &n_free) < 0)
                 return 0;
         n_unreserved = n_free_all > n_reserved_all ? n_free_all - n_reserved_all : 0;
         return (n_free < n_unreserved ? n_free : n_unreserved) * page_size_bytes;
