@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 
 import pytest
+from harness import packages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FILES = {
@@ -42,8 +43,7 @@ def run(*words, **kwargs):
 def folder():
     """The packages, built once."""
     with tempfile.TemporaryDirectory(prefix="hugezero-test-") as made:
-        run(ROOT / "tests" / "build-packages.sh", made)
-        yield pathlib.Path(made)
+        yield packages.build(made)
 
 
 def package(folder, name):
