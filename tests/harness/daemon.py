@@ -235,9 +235,12 @@ def daemon_command(build):
     return [*thread_sanitizer_wrapper(build), *WRAPPER, str(build / "daemon" / "hugezerod")]
 
 
+def has_thread_sanitizer(build):
+    options = json.loads((build / "meson-info" / "intro-buildoptions.json").read_text())
+    return any(option["name"] == "b_sanitize" and option["value"] == "thread" for option in options)
+
+
 def thread_sanitizer_wrapper(build):
     """ThreadSanitizer of gcc 12 does not start where the kernel randomises more than 28 bits of an address."""
-    options = json.loads((build / "meson-info" / "intro-buildoptions.json").read_text())
-    is_thread = any(option["name"] == "b_sanitize" and option["value"] == "thread" for option in options)
     bits = int(pathlib.Path("/proc/sys/vm/mmap_rnd_bits").read_text())
-    return ["setarch", "--addr-no-randomize"] if is_thread and bits > 28 else []
+    return ["setarch", "--addr-no-randomize"] if bits > 28 and has_thread_sanitizer(build) else []
