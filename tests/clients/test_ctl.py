@@ -243,9 +243,10 @@ def test_a_refusal_is_the_daemons_reason_with_exit_1(start_daemon):
 
 def test_a_daemon_that_dies_meanwhile_is_exit_3(start_daemon):
     daemon = start_full(start_daemon)
-    process = start(daemon, "run", "--grant", "name=a,bytes=64M", "--grant", "name=b,bytes=2M", "--wait", "--", "true")
-    wait_until(lambda: daemon.status()["n_waiting"] == 1, "the request waits")
-    daemon.kill()
+    with Client(daemon.socket_path) as client, client.acquire([Item(2 * MIB)]):
+        process = start(daemon, "run", "--grant", "name=a,bytes=62M", "--grant", "name=b,bytes=2M", "--wait", "--", "true")
+        wait_until(lambda: daemon.status()["n_waiting"] == 1, "the request waits")
+        daemon.kill()
     stdout, stderr = process.communicate(timeout=20)
     assert (process.returncode, stdout) == (3, "")
     assert daemon.socket_path in stderr
