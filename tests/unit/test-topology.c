@@ -333,6 +333,7 @@ static void placement_is_asked_from_the_kernel(void **state) {
         uint64_t n_misplaced = 77, n_missing = 77;
 
         assert_ptr_not_equal(addr, MAP_FAILED);
+        (void) madvise(addr, bytes, MADV_NOHUGEPAGE); /* or newer kernels make more pages present than were touched */
         assert_int_equal(topology_bind_memory(addr, bytes, node), 0);
         assert_int_equal(topology_bind_memory(addr, bytes, -1), -EINVAL);
         assert_int_equal(topology_bind_memory(addr, bytes, 1023), -EINVAL); /* the kernel's answer for no such node */
