@@ -81,6 +81,7 @@ struct broker {
         struct event *kick;              /* looks at the queue and at what to fill, once per turn of the loop */
         struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer;
         unsigned retry_s;
+        uint64_t capped_at_extents;      /* refill.c's: pools lack memory, but the limit of open files allows no more extents; else 0 */
         bool stopping;                   /* workers are gone; callbacks only let go */
         /* The manager's: reads the configuration and applies it. */
         int (*reload)(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
@@ -160,3 +161,5 @@ void refill_on_retry(int fd, short what, void *userdata);
 /* The kernel said no although its counters said yes (a thief, a cgroup limit): leave it alone until the retry timer. */
 void refill_pause(struct broker *broker, struct node_pool *np);
 uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_pool *np);
+/* How many more the limit of open files has room for, of all pools together. */
+uint64_t refill_extents_left(const struct broker *broker);

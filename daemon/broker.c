@@ -83,6 +83,10 @@ static void put_back(struct broker *broker, struct extent *extent) {
                 returns_drop(broker, extent, /* test_pins= */ false);
 }
 
+#define TEXT_FEW_FILES                                                                                                         \
+        "the daemon may open too few files for so many extents: ask for fewer and larger ones, or raise its limit (LimitNOFILE=, " \
+        "ulimit -n)"
+
 static void plan_failed(struct request_plan *plan) {
         struct broker *broker = plan->broker;
         struct request *request = plan->request;
@@ -105,7 +109,8 @@ static void plan_failed(struct request_plan *plan) {
                         refuse(broker, request, -ENOMEM, "the kernel gave too few pages: somebody took them meanwhile, or a "
                                                          "hugetlb limit of the daemon's cgroup is reached");
                 else
-                        refuse(broker, request, plan->result, "preparing the memory failed: %s", strerror(-plan->result));
+                        refuse(broker, request, plan->result, "preparing the memory failed: %s",
+                               plan->result == -EMFILE ? TEXT_FEW_FILES : strerror(-plan->result));
         }
         plan_free(plan);
         broker_kick(broker);
@@ -473,6 +478,10 @@ static void claim_candidates(struct broker *broker, const struct request *reques
 static void refuse_miss(struct broker *broker, struct request *request) {
         bool fill = request->acquire->on_miss == WIRE_MISS_FILL;
 
+        if (fill && refill_extents_left(broker) == 0) {
+                refuse(broker, request, -ENOMEM, TEXT_FEW_FILES);
+                return;
+        }
         refuse(broker, request, fill ? -ENOMEM : -EAGAIN, "%s",
                fill ? "within its target and behind earlier requests the pool cannot get that much now: wait for memory to come back, "
                       "raise Target=, or reserve more pages" :
@@ -632,6 +641,7 @@ void broker_fill_status(const struct broker *broker, struct wire_d_status *ret_s
                 .granted_bytes_total = broker->granted_bytes_total,
                 .scrubbed_bytes_total = broker->scrubbed_bytes_total,
                 .n_doubts = broker->n_doubts,
+                .capped_at_extents = broker->capped_at_extents,
         };
         (void) snprintf(ret_status->daemon_version, sizeof(ret_status->daemon_version), "%s", HUGEZERO_VERSION);
         BROKER_FOREACH_NODE_POOL(broker, np) {

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "access.h"
@@ -16,6 +16,7 @@
 #include "complain.h"
 #include "config-build.h"
 #include "config.h"
+#include "files.h"
 #include "log.h"
 #include "manager.h"
 #include "stdfds.h"
@@ -101,13 +102,15 @@ static void protect_memory(void) {
 }
 
 /* Every extent costs a descriptor, every grant on its way another one. */
-static void raise_file_limit(void) {
-        struct rlimit limit;
+static int check_file_limit(const struct topology *topology) {
+        uint64_t limit = files_raise_limit(), least = files_least(topology_n_nodes(topology));
 
-        if (getrlimit(RLIMIT_NOFILE, &limit) >= 0 && limit.rlim_cur < limit.rlim_max) {
-                limit.rlim_cur = limit.rlim_max;
-                (void) setrlimit(RLIMIT_NOFILE, &limit);
-        }
+        if (limit >= least)
+                return 0;
+        log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EMFILE)),
+                  "hugezerod may open %" PRIu64 " files, and needs %" PRIu64 " at least to serve anybody on this machine, better "
+                  "65536: raise LimitNOFILE= of its unit, or \"ulimit -n\" where it is started by hand", limit, least);
+        return -EMFILE;
 }
 
 static int run(const struct topology *topology, const struct config_args *args, struct config *config) {
@@ -121,7 +124,9 @@ static int run(const struct topology *topology, const struct config_args *args, 
                           "it, and get each other's memory. Run it outside, or without PrivateUsers=");
                 return -EPERM;
         }
-        raise_file_limit();
+        r = check_file_limit(topology);
+        if (r < 0)
+                return r;
         protect_memory();
         r = inherited_take(&inherited);
         if (config->socket_gid == (gid_t) -1)

@@ -23,13 +23,27 @@ static uint64_t available_to(const struct broker *broker, const struct node_pool
         return np->paused ? 0 : topology_available_bytes(broker->topology, np->node, np->pool->page_size_bytes);
 }
 
-uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_pool *np) {
-        uint64_t deficit_bytes = pool_deficit_bytes(np), available_bytes;
+uint64_t refill_extents_left(const struct broker *broker) {
+        uint64_t n_extents = 0, n_max = stock_max_extents(broker->stock);
 
-        if (deficit_bytes == 0)
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                for (int state = 0; state < _EXTENT_STATE_MAX; state++)
+                        n_extents += np->n_extents[state];
+        return n_extents < n_max ? n_max - n_extents : 0;
+}
+
+uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_pool *np) {
+        uint64_t bytes = pool_deficit_bytes(np), available_bytes, n_left = refill_extents_left(broker);
+
+        if (bytes == 0 || n_left == 0)
                 return 0;
         available_bytes = available_to(broker, np);
-        return available_bytes < deficit_bytes ? available_bytes : deficit_bytes;
+        if (bytes > available_bytes)
+                bytes = available_bytes;
+        /* Those of a fixed class are many. */
+        if (np->pool->extent_bytes != 0 && bytes / np->pool->extent_bytes > n_left)
+                bytes = n_left * np->pool->extent_bytes;
+        return bytes;
 }
 
 /* A whole extent of a fixed class is let finish: a part of it would serve nobody. */
@@ -189,18 +203,16 @@ static void shrink(struct broker *broker, struct node_pool *np) {
 
 /* Each extent is an open file. Some are left for clients, or a pool that cannot grow would not even be served from. */
 static bool has_descriptors(struct broker *broker, struct node_pool *np) {
-        uint64_t n_extents = 0;
+        uint64_t n_max = stock_max_extents(broker->stock);
 
-        BROKER_FOREACH_NODE_POOL(broker, other)
-                for (int state = 0; state < _EXTENT_STATE_MAX; state++)
-                        n_extents += other->n_extents[state];
-        if (stock_has_descriptors(broker->stock, n_extents))
+        if (refill_extents_left(broker) > 0)
                 return true;
+        broker->capped_at_extents = n_max;
         arm_retry(broker);
         if (log_limit_pass(&broker->files_limit, /* burst= */ 1, /* interval_s= */ 3600))
-                log_warning(LOG_ID_FILES_LIMIT, LOG_FIELDS(LOG_TEXT("POOL", np->pool->name), LOG_NUMBER("EXTENTS", n_extents)),
-                            "the pools stop at %lu extents: the limit of open files leaves room for no more; raise LimitNOFILE=, or "
-                            "choose a larger ExtentSize= for pool %s", (unsigned long) n_extents, np->pool->name);
+                log_warning(LOG_ID_FILES_LIMIT, LOG_FIELDS(LOG_TEXT("POOL", np->pool->name), LOG_NUMBER("EXTENTS", n_max)),
+                            "the pools stop at %lu extents: the limit of open files leaves room for no more; raise LimitNOFILE= "
+                            "(ulimit -n), or choose a larger ExtentSize= for pool %s", (unsigned long) n_max, np->pool->name);
         return false;
 }
 
@@ -241,8 +253,9 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
                 }
                 available_bytes = available_to(broker, np);
                 renewing = TAILQ_FIRST(&np->extents[EXTENT_RENEWING]);
-                if (renewing && available_bytes < renewing->bytes && available_bytes < deficit_bytes) {
-                        /* No spare pages for a replacement: its own ones are needed. */
+                if (renewing && ((available_bytes < renewing->bytes && available_bytes < deficit_bytes) ||
+                                 refill_extents_left(broker) == 0)) {
+                        /* No spare pages or no descriptor for a replacement: its own are needed. */
                         returns_drop(broker, renewing, /* test_pins= */ true);
                         return;
                 }
@@ -270,6 +283,7 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
 }
 
 void refill_run(struct broker *broker) {
+        broker->capped_at_extents = 0;
         BROKER_FOREACH_NODE_POOL(broker, np)
                 if (!np->blocked)
                         refill_node(broker, np);

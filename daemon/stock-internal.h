@@ -13,6 +13,7 @@
 
 #include "clear.h"
 #include "clearing.h"
+#include "files.h"
 #include "stock.h"
 
 enum stage { STAGE_SETUP, STAGE_SLICES, STAGE_CLEARING, STAGE_TOUCHING, STAGE_FINISH, STAGE_END };
@@ -76,7 +77,8 @@ struct stock {
         struct warm *warm;
         size_t n_nodes;
         struct stock_node nodes[CONFIG_MAX_NODES];
-        uint64_t n_opened_ahead, max_opened_ahead, max_files;
+        uint64_t n_opened_ahead;
+        struct files files;         /* how many there may be */
         pthread_mutex_t map_lock; /* who takes pages of the kernel while it overcommits */
 };
 

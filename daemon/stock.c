@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -285,7 +284,7 @@ static int open_description(struct stock *stock, struct extent *extent) {
 int stock_make_ready(struct stock *stock, struct extent *extent) {
         int r = 0;
 
-        if (extent->grant_fd < 0 && stock->n_opened_ahead < stock->max_opened_ahead)
+        if (extent->grant_fd < 0 && stock->n_opened_ahead < stock->files.max_opened_ahead)
                 r = open_description(stock, extent);
         if (r >= 0 && extent->wd <= 0)
                 r = reclaim_watch(stock->reclaim, extent->file.fd, extent, &extent->wd);
@@ -359,8 +358,8 @@ void stock_close_grant_fd(struct stock *stock, struct extent *extent) {
         stock->n_opened_ahead--;
 }
 
-bool stock_has_descriptors(const struct stock *stock, uint64_t n_extents) {
-        return n_extents + stock->n_opened_ahead < stock->max_files;
+uint64_t stock_max_extents(const struct stock *stock) {
+        return stock->files.max_extents;
 }
 
 /* Start and stop */
@@ -378,8 +377,7 @@ static unsigned workers_per_node(const struct config *config, size_t n_nodes) {
 int stock_new(struct event_base *base, const struct config *config, const struct topology *topology, struct reclaim *reclaim,
               struct warm *warm, struct stock **ret_stock) {
         struct stock *stock = calloc(1, sizeof(*stock));
-        struct rlimit limit = {};
-        int r = 0;
+        int r;
 
         if (!stock)
                 return -ENOMEM;
@@ -388,9 +386,7 @@ int stock_new(struct event_base *base, const struct config *config, const struct
         stock->reclaim = reclaim;
         stock->warm = warm;
         (void) pthread_mutex_init(&stock->map_lock, NULL);
-        (void) getrlimit(RLIMIT_NOFILE, &limit);
-        stock->max_files = limit.rlim_cur - limit.rlim_cur / 4; /* chosen: a quarter is for clients and for the daemon itself */
-        stock->max_opened_ahead = limit.rlim_cur / 3; /* each extent has a description of its own besides; the rest is for clients */
+        r = files_share_out(topology_n_nodes(topology), &stock->files);
         for (size_t i = 0; i < topology_n_nodes(topology) && i < CONFIG_MAX_NODES && r >= 0; i++) {
                 struct stock_node *node = &stock->nodes[stock->n_nodes];
                 unsigned n_workers = workers_per_node(config, topology_n_nodes(topology));

@@ -704,6 +704,7 @@ struct hugezero_daemon_info {
         uint64_t scrubbed_bytes_total; /* zeroed in place for another use by the same service */
         uint64_t n_fds_in_flight;      /* descriptors sent and not yet received */
         uint64_t n_doubts_total;       /* extents dropped because something about them was not certain */
+        uint64_t capped_at_extents;    /* 0; or pools lack memory, and its limit of open files stops them at so many extents */
 };
 
 /* A pool on one node. */

@@ -33,12 +33,15 @@ static bool is_first_of_node(const struct hugezero_status *status, uint32_t idx,
         return true;
 }
 
-/* What the daemon has found out about its nodes. */
+/* What the daemon has found out about its nodes and limits. */
 static void check_clearing(struct doctor *doctor, struct hugezero_conn *conn) {
         _cleanup_status_ struct hugezero_status *status = NULL;
 
+        struct hugezero_daemon_info daemon = {.struct_bytes = sizeof(daemon)};
         if (hugezero_status_read(conn, &status) < 0)
                 return;
+        if (hugezero_status_get_daemon(status, &daemon) >= 0)
+                doctor->capped_at_extents = daemon.capped_at_extents;
         for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
                 struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
                 if (hugezero_status_get_pool(status, idx, &pool) < 0)

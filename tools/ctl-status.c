@@ -131,11 +131,12 @@ static int print_json(const struct hugezero_status *status, const struct hugezer
         json_t *ratio = daemon->granted_bytes_total
                                 ? json_real((double) daemon->zeroed_bytes_total / (double) daemon->granted_bytes_total)
                                 : json_null();
-        return ctl_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "version", daemon->version,
+        return ctl_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "version", daemon->version,
                                         "uptime_ms", (json_int_t) daemon->uptime_ms, "clients", (json_int_t) daemon->n_clients,
                                         "waiting", (json_int_t) daemon->n_waiting, "grants", (json_int_t) daemon->n_grants,
                                         "extents_granted", (json_int_t) daemon->n_extents_granted, "fds_in_flight",
-                                        (json_int_t) daemon->n_fds_in_flight, "nodes", nodes_to_json(pools, n_pools), "pools",
+                                        (json_int_t) daemon->n_fds_in_flight, "capped_at_extents",
+                                        (json_int_t) daemon->capped_at_extents, "nodes", nodes_to_json(pools, n_pools), "pools",
                                         rows, "limits", limits_to_json(status), "counters", counters, "zeroed_per_granted_byte", ratio));
 }
 
@@ -221,6 +222,9 @@ static int print_text(const struct hugezero_status *status, const struct hugezer
                 exit_code = print_limits(status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
+        if (daemon->capped_at_extents)
+                printf("the pools stop at %" PRIu64 " extents: hugezerod may open too few files; raise LimitNOFILE= (ulimit -n), or "
+                       "ExtentSize=\n", daemon->capped_at_extents);
         print_nodes(pools, n_pools);
         printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64
                ", grown %" PRIu64 ", built %" PRIu64 "\n",

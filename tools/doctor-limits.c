@@ -34,17 +34,26 @@ static bool read_limit(const struct doctor *doctor, const char *name, uint64_t r
         return true;
 }
 
+#define MORE_FILES                                                                                                             \
+        "LimitNOFILE=65536 in the daemon's unit, or ulimit -n 65536 where it is started by hand; or larger extents "           \
+        "(ExtentSize=): fewer of them are needed then"
+
 static void check_process_limits(struct doctor *doctor) {
         const char *whose = doctor->daemon_pid ? "the daemon" : "this shell";
         uint64_t limits[2];
         char size[FORMAT_SIZE_BYTES];
+        if (doctor->capped_at_extents) {
+                doctor_add(doctor, DOCTOR_PROBLEM, "nofile",
+                           "the daemon's pools lack memory, and stop at %" PRIu64 " extents: it may open no more files for them",
+                           doctor->capped_at_extents);
+                doctor_advise(doctor, MORE_FILES);
+        }
         if (read_limit(doctor, "Max open files", limits)) {
                 bool is_low = limits[1] < MIN_FDS;
                 doctor_add(doctor, is_low ? DOCTOR_PROBLEM : DOCTOR_OK, "nofile",
                            "%s may open up to %" PRIu64 " descriptors, one for each extent", whose, limits[1]);
                 if (is_low)
-                        doctor_advise(doctor, "LimitNOFILE=65536 in the unit, or larger extents (ExtentSize=): fewer of them "
-                                              "are needed then");
+                        doctor_advise(doctor, MORE_FILES);
         }
         if (read_limit(doctor, "Max locked memory", limits)) {
                 bool is_low = limits[1] != UINT64_MAX;

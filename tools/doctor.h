@@ -26,6 +26,7 @@ struct doctor_finding {
 struct doctor {
         const char *root; /* "" for the real host */
         pid_t daemon_pid; /* 0: unknown; then this process stands for it */
+        uint64_t capped_at_extents; /* as the daemon says */
         struct doctor_finding *findings;
         size_t n_findings;
         bool is_out_of_memory; /* a finding is missing */

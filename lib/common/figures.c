@@ -21,6 +21,7 @@ void figures_of_status(const struct wire_d_status *from, struct hugezero_daemon_
                 .scrubbed_bytes_total = from->scrubbed_bytes_total,
                 .n_fds_in_flight = from->n_fds_in_flight,
                 .n_doubts_total = from->n_doubts,
+                .capped_at_extents = from->capped_at_extents,
         };
         memcpy(ret_daemon->version, from->daemon_version, sizeof(ret_daemon->version));
 }

@@ -332,7 +332,7 @@ static void code_d_status(struct cursor *c, struct wire_message *m) {
         INTEGER(c, status->scrubbed_bytes_total);
         INTEGER(c, status->n_fds_in_flight);
         INTEGER(c, status->n_doubts);
-        RESERVED(c, status->reserved);
+        INTEGER(c, status->capped_at_extents);
 }
 
 static void code_pool_row(struct cursor *c, struct wire_pool_row *row) {

@@ -172,7 +172,8 @@ struct wire_d_status { /* 8 + 32 + 8 * 18 = 184 bytes in all */
         uint64_t uptime_ms, n_clients, n_waiting, n_pool_rows, n_grants, n_extents_granted;
         uint64_t n_granted_total, n_refused_total, n_exact, n_cut, n_grown, n_built; /* since start */
         uint64_t zeroed_bytes_total, granted_bytes_total, scrubbed_bytes_total;      /* since start */
-        uint64_t n_fds_in_flight, n_doubts, reserved;
+        uint64_t n_fds_in_flight, n_doubts;
+        uint64_t capped_at_extents; /* 0: pools may grow; else the limit of open files stops them here */
 };
 
 struct wire_pool_row { /* 224 bytes each, from offset 24 */

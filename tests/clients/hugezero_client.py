@@ -22,7 +22,7 @@ ALL_USERS, NO_LIMIT = 2**32 - 1, 2**64 - 1
 EXTENT = ("<QBBhI", "bytes item page_shift node reserved")
 STATUS = ("<32s18Q", "daemon_version uptime_ms n_clients n_waiting n_pool_rows n_grants n_extents_granted n_granted_total"
           " n_refused_total n_exact n_cut n_grown n_built zeroed_bytes_total granted_bytes_total scrubbed_bytes_total"
-          " n_fds_in_flight n_doubts reserved")  # fmt: skip
+          " n_fds_in_flight n_doubts capped_at_extents")  # fmt: skip
 POOL = ("<32siI16Q16sII4Q", "name node n_extents_ready page_size_bytes extent_bytes target_bytes ready_bytes granted_bytes returned_bytes"
         " filling_bytes shortfall_bytes pinned_bytes kernel_free_bytes largest_ready_bytes n_exact n_cut n_grown n_built"
         " zeroed_bytes_total clear_method n_workers n_fill_threads paced_wait_ms audited_bytes_total n_audit_errors"
@@ -57,7 +57,7 @@ def _rows(layout, names, body):
     _check(len(body) % struct.calcsize(layout) == 0, "a row is not complete")
     for values in struct.iter_unpack(layout, body):
         row = {name: _name(value) if isinstance(value, bytes) else value for name, value in zip(names.split(), values, strict=True)}
-        _check(row.pop("reserved") == 0, f"a reserved field is not 0 behind {row}")
+        _check(row.pop("reserved", 0) == 0, f"a reserved field is not 0 behind {row}")
         if "page_shift" in row:
             row["page_size"] = 1 << row.pop("page_shift")
             _check(row["bytes"] > 0 and row["bytes"] % row["page_size"] == 0 and row["node"] >= 0, f"{row} makes no sense")

@@ -2,6 +2,7 @@
 """Whatever a client can make grow has a limit, and the client who reaches it is the only one to notice."""
 
 import errno
+import json
 import os
 import re
 import statistics
@@ -212,6 +213,43 @@ def test_a_thousand_rounds_leave_no_descriptor_and_no_watch_behind(start_daemon,
     child.call(rounds, daemon.socket_path, 1000)
     daemon.wait_pool(lambda row: row["ready_bytes"] == row["target_bytes"], "the pool is full again")
     wait_until(lambda: resources(daemon) <= before, f"descriptors and watches are {before} again")
+
+
+def test_a_low_limit_of_files_stops_the_pools_and_leaves_room_for_clients(start_daemon, start_child):
+    """And is named for what it is, not as a lack of pages."""
+    need_pages(150)
+    limit = 100 + os.cpu_count()  # a sanitizer and more nodes have descriptors of their own
+    config = f"{QUICK}AffinityTimeout=100ms\n[Pool vm]\nPageSize=2M\nExtentSize=2M\nTarget=256M\n"
+    daemon = start_daemon(config=config, wrapper=["prlimit", f"--nofile={limit}:{limit}", "--"])
+    n_max = wait_until(lambda: daemon.status()["capped_at_extents"], "the pools stop")
+
+    def is_full():
+        row = daemon.pool()
+        return row["granted_bytes"] + row["ready_bytes"] == n_max * 2 * MIB and row["returned_bytes"] == 0
+
+    def clients_are_served(n):
+        children = [start_child(uid=NOBODY) for _ in range(n)]
+        for child in children:
+            child.call(holder.acquire, daemon.socket_path, 2 * MIB, on_miss="wait", timeout_ms=20000)
+        return children
+
+    for _ in range(2):
+        wait_until(is_full, "the pool is as full as it can be")
+        for child in clients_are_served(8):
+            child.call(holder.drop)
+        other = start_child()
+        other.call(holder.acquire, daemon.socket_path, n_max * 2 * MIB, several=True, on_miss="wait", timeout_ms=20000)
+        assert daemon.n_fds() < limit - 4
+        with pytest.raises(ChildError) as refused:
+            other.call(holder.acquire, daemon.socket_path, 2 * MIB, "more", on_miss="fill")
+        assert refused.value.errno == errno.ENOMEM and "LimitNOFILE=" in str(refused.value)
+        other.kill()
+    said = daemon.stderr()
+    assert f"the pools stop at {n_max} extents" in said and "LimitNOFILE=" in said and "ulimit -n" in said
+    assert "is short of" not in said and "Too many open files" not in said, said
+    assert f"stop at {n_max} extents" in daemon.control("status").stdout
+    findings = json.loads(daemon.control("doctor", "--json").stdout)["findings"]
+    assert [f for f in findings if f["check"] == "nofile" and f"stop at {n_max}" in f["text"] and "LimitNOFILE=" in f["advice"]], findings
 
 
 def rounds(me, path, n):

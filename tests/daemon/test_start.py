@@ -117,6 +117,15 @@ def test_a_wrong_configuration_is_refused_with_file_line_and_key(build, tmp_path
         assert word in answer.stderr
 
 
+@pytest.mark.parametrize("limit", [20, 60])
+def test_a_limit_of_files_too_small_to_serve_stops_the_start(start_daemon, limit):
+    with pytest.raises(DaemonFailed) as failure:
+        start_daemon(pools=["2M:2M:4M"], wrapper=["prlimit", f"--nofile={limit}:{limit}", "--"])
+    assert failure.value.code == 1
+    for text in f"may open {limit} files", "LimitNOFILE=", "ulimit -n":
+        assert text in failure.value.stderr
+
+
 def test_a_configuration_that_is_named_must_exist(build, tmp_path):
     answer = run(build, "--config", str(tmp_path / "none.conf"), "--check-config")
     assert answer.returncode == 1

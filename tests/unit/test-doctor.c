@@ -223,6 +223,15 @@ static void the_daemons_group_and_limits_are_looked_at_when_it_is_known(void **s
         finds(host, DOCTOR_PROBLEM, "nofile", "the daemon may open up to 1024", "LimitNOFILE=");
 }
 
+static void pools_that_the_limit_of_files_stops_are_a_problem(void **state) {
+        struct host *host = *state;
+
+        host->doctor.capped_at_extents = 4711;
+        examine(host);
+        finds(host, DOCTOR_PROBLEM, "nofile", "stop at 4711 extents", "LimitNOFILE=");
+        finds(host, DOCTOR_PROBLEM, "nofile", "stop at 4711 extents", "ulimit -n");
+}
+
 static void small_limits_are_problems(void **state) {
         struct host *host = *state;
 
@@ -291,6 +300,7 @@ int main(void) {
                 on_a_host(a_node_without_cpus_or_memory_needs_no_pages),
                 on_a_host(limits_of_control_groups_above_count),
                 on_a_host(the_daemons_group_and_limits_are_looked_at_when_it_is_known),
+                on_a_host(pools_that_the_limit_of_files_stops_are_a_problem),
                 on_a_host(small_limits_are_problems),
                 on_a_host(locked_memory_is_noted_unless_unlimited),
                 on_a_host(an_old_kernel_is_a_problem),

@@ -137,12 +137,13 @@ static const struct vector vectors[] = {
                        .granted_bytes_total = 13,
                        .scrubbed_bytes_total = 14,
                        .n_fds_in_flight = 15,
-                       .n_doubts = 0x1817161514131211}},
+                       .n_doubts = 0x1817161514131211,
+                       .capped_at_extents = 0x2827262524232221}},
          "4600 0000 0b000000  302e312e3000 0000 0000000000000000 0000000000000000 0000000000000000"
          "0102030405060708 0100000000000000 0200000000000000 0300000000000000 0400000000000000 0500000000000000"
          "0600000000000000 0700000000000000 0800000000000000 0900000000000000 0a00000000000000 0b00000000000000"
          "0c00000000000000 0d00000000000000 0e00000000000000"
-         "0f00000000000000 1112131415161718 0000000000000000"},
+         "0f00000000000000 1112131415161718 2122232425262728"},
         {"D_POOLS",
          WIRE_TO_CLIENT,
          {.op = WIRE_D_POOLS,
@@ -369,7 +370,7 @@ static void reserved_bytes_are_zero(void **state) {
                 {"C_ACQUIRE", 10, 2},     {"C_ACQUIRE", 16 + 22, 2}, {"C_ACQUIRE", 16 + 24, 8}, {"C_ACQUIRE", 80 + 22, 10},
                 {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
                 {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
-                {"D_REFUSED", 14, 2},     {"D_STATUS", 176, 8},      {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 216, 8},
+                {"D_REFUSED", 14, 2},     {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 216, 8},
                 {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},      {"C_LIMITS", 14, 2},      {"D_LIMITS", 16 + 6, 2},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the limit of open files is shared out to. Pools that took all of it could not even be served from. */
+#include "files.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include "cleanup.h"
+
+#define OWN_FILES 22       /* 11 were measured, one for each node beside them; chosen: room for the log, the ledger, metrics, /sys */
+#define MIN_CLIENT_FILES 16 /* chosen: connections, and descriptions on their way to clients */
+#define MIN_POOL_FILES 24   /* chosen: less would serve nobody */
+
+static uint64_t own_files(size_t n_nodes) {
+        return OWN_FILES + n_nodes;
+}
+
+uint64_t files_least(size_t n_nodes) {
+        return own_files(n_nodes) + MIN_CLIENT_FILES + MIN_POOL_FILES;
+}
+
+int files_share_out(size_t n_nodes, struct files *ret_files) {
+        struct rlimit limit;
+        uint64_t n_clients, n_pool;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+                return negative_errno();
+        if (limit.rlim_cur < files_least(n_nodes))
+                return -EMFILE;
+        n_clients = limit.rlim_cur / 4; /* chosen */
+        if (n_clients < MIN_CLIENT_FILES)
+                n_clients = MIN_CLIENT_FILES;
+        n_pool = limit.rlim_cur - own_files(n_nodes) - n_clients;
+        /* Whatever the extents are doing, both together stay within it. */
+        ret_files->max_opened_ahead = n_pool / 3;
+        ret_files->max_extents = n_pool - ret_files->max_opened_ahead;
+        return 0;
+}
+
+uint64_t files_raise_limit(void) {
+        struct rlimit limit = {};
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) >= 0 && limit.rlim_cur < limit.rlim_max) {
+                limit.rlim_cur = limit.rlim_max;
+                (void) setrlimit(RLIMIT_NOFILE, &limit);
+                (void) getrlimit(RLIMIT_NOFILE, &limit);
+        }
+        return limit.rlim_cur;
+}
