@@ -141,9 +141,12 @@ static int take_section(struct ini_reader *reader, const char *line) {
         return reader->sink->section(reader->sink->userdata, &reader->origin, reader->section, reader->error);
 }
 
-/* A blank and a semicolon begin a comment in inih, in the middle of a value too. */
+/*
+ * A blank and a semicolon begin a comment in inih, in the middle of a value too; with "#" it would be a part of the value, which
+ * nobody means who writes it.
+ */
 static bool has_inline_comment(const char *value) {
-        for (const char *p = value; (p = strchr(p, ';')); p++)
+        for (const char *p = value; (p = strpbrk(p, "#;")); p++)
                 if (p > value && isspace((unsigned char) p[-1]))
                         return true;
         return false;

@@ -61,7 +61,10 @@ static int read_line(struct reserve_config *config, char *line, const struct pla
 
         if (!size || size[0] == '#')
                 return 0;
-        if (!amount || strtok_r(NULL, BLANKS, &rest))
+        const char *more = amount ? strtok_r(NULL, BLANKS, &rest) : NULL;
+        if (more && more[0] == '#')
+                return fail(place, "a remark behind the words; give it a line of its own");
+        if (!amount || more)
                 return fail(place, "three words are expected, PAGE-SIZE NODES AMOUNT, as in \"2M 0,1 16GiB\"");
         if (parse_size(size, &goal.page_size_bytes) < 0 || goal.page_size_bytes == 0 ||
             (goal.page_size_bytes & (goal.page_size_bytes - 1)) != 0)

@@ -113,6 +113,20 @@ static void text_that_inih_would_drop_is_refused(void **state) {
                 "FILE:2: [A] key=: value \"value ; remark\": a remark behind a value; give it a line of its own");
         refuses("[A]\nkey= ;remark\n",
                 "FILE:2: [A] key=: value \";remark\": a remark behind a value; give it a line of its own");
+}
+
+/* inih would make it a part of the value: a path that nobody meant. */
+static void remarks_behind_values_are_refused_in_either_form(void **state) {
+        refuses("[A]\nkey=/x # remark\n",
+                "FILE:2: [A] key=: value \"/x # remark\": a remark behind a value; give it a line of its own");
+        refuses("[A]\nkey=value\t#remark\n",
+                "FILE:2: [A] key=: value \"value?#remark\": a remark behind a value; give it a line of its own");
+        refuses("[A]\nkey= #remark\n", "FILE:2: [A] key=: value \"#remark\": a remark behind a value; give it a line of its own");
+        refuses("[A] # remark\n", "FILE:1: text after [section]; give it a line of its own");
+        gives("[A]\nkey=a#b;c\n", "1 [A]\n2 key|a#b;c\n");
+}
+
+static void names_that_inih_would_cut_are_refused(void **state) {
         refuses("[123456789012345678901234567890123456789012345678901]\n",
                 "FILE:1: the section's name has 51 bytes; at most 49 are read");
         gives("[1234567890123456789012345678901234567890123456789]\n",
@@ -203,6 +217,8 @@ int main(void) {
                 test_without_fd_leak(the_longest_line_is_read_whole),
                 test_without_fd_leak(lines_that_inih_would_join_are_refused),
                 test_without_fd_leak(text_that_inih_would_drop_is_refused),
+                test_without_fd_leak(remarks_behind_values_are_refused_in_either_form),
+                test_without_fd_leak(names_that_inih_would_cut_are_refused),
                 test_without_fd_leak(lines_that_are_no_key_are_refused),
                 test_without_fd_leak(files_that_are_no_text_are_refused),
                 test_without_fd_leak(an_endless_file_is_refused),

@@ -59,6 +59,7 @@ static void a_wrong_line_is_named(void **state) {
                 const char *text, *error;
         } cases[] = {
                 {"2M 0\n", "FILE:1: three words are expected, PAGE-SIZE NODES AMOUNT, as in \"2M 0,1 16GiB\""},
+                {"2M 0 2M # remark\n", "FILE:1: a remark behind the words; give it a line of its own"},
                 {"\n2M 0 2M 2M\n", "FILE:2: three words are expected, PAGE-SIZE NODES AMOUNT, as in \"2M 0,1 16GiB\""},
                 {"3M 0 3M", "FILE:1: \"3M\" is no page size; write one like 2M or 1G"},
                 {"huge 0 3M", "FILE:1: \"huge\" is no page size; write one like 2M or 1G"},
