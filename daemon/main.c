@@ -141,13 +141,6 @@ static int run(const struct topology *topology, const struct config_args *args, 
         return r;
 }
 
-static int flush_output(void) {
-        if (fflush(stdout) != EOF && !ferror(stdout))
-                return EXIT_SUCCESS;
-        complain("hugezerod", NULL, "standard output cannot be written: %s", strerror(errno));
-        return EXIT_FAILURE;
-}
-
 static int fail(void) {
         log_linger();
         return EXIT_FAILURE;
@@ -163,7 +156,7 @@ int main(int argc, char **argv) {
         open_standard_descriptors();
         r = parse_arguments(argc, argv);
         if (r <= 0)
-                return r < 0 ? 2 : flush_output();
+                return r < 0 ? 2 : complain_of_output("hugezerod") < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         log_open(LOG_INFO);
         r = topology_new("/sys", &topology);
         if (r < 0) {
@@ -180,7 +173,7 @@ int main(int argc, char **argv) {
                 log_error(LOG_ID_CONFIG_INVALID, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "%s", r == -ENOMEM ? "out of memory" : error);
         else if (arg_check_config) {
                 printf("The configuration is valid.\n");
-                r = flush_output() == EXIT_SUCCESS ? 0 : -EIO;
+                r = complain_of_output("hugezerod");
         } else {
                 log_open(config->log_level);
                 r = run(topology, &args, config);

@@ -188,7 +188,7 @@ int main(int argc, char **argv) {
         open_standard_descriptors();
         r = parse_arguments(argc, argv);
         if (r <= 0)
-                return r < 0 ? 2 : EXIT_SUCCESS;
+                return r < 0 ? 2 : complain_of_output("hugezero-reserve") < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         _cleanup_close_ int sysfs_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         r = sysfs_fd < 0 ? negative_errno() : read_nodes_with_memory(sysfs_fd, all_nodes);
         if (r < 0) {
@@ -196,9 +196,10 @@ int main(int argc, char **argv) {
                 return EXIT_FAILURE;
         }
         r = read_config(&config);
-        if (r == 0 && arg_check_config)
+        if (r == 0 && arg_check_config) {
                 printf("The configuration is valid.\n");
-        else if (r == 0)
+                r = complain_of_output("hugezero-reserve");
+        } else if (r == 0)
                 r = reserve_all(sysfs_fd, &config);
         reserve_config_done(&config);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "complain.h"
 #include "config-build.h"
 #include "ctl.h"
 #include "stdfds.h"
@@ -68,10 +69,5 @@ int main(int argc, char *argv[]) {
         open_standard_descriptors();
         struct ctl ctl = {.socket_path = hugezero_socket_path()};
         int exit_code = dispatch(&ctl, argc, argv);
-        /* A full disk or a closed pipe shows only now; an answer that did not arrive is no success. */
-        if (fflush(stdout) == EOF || ferror(stdout)) {
-                ctl_error("printing: standard output: it cannot be written");
-                return exit_code ? exit_code : CTL_EXIT_FAILED;
-        }
-        return exit_code;
+        return complain_of_output("hugezeroctl") < 0 && exit_code == CTL_EXIT_OK ? CTL_EXIT_FAILED : exit_code;
 }

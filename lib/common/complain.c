@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define TEXT_BYTES (PIPE_BUF - 256) /* a pipe takes PIPE_BUF in one piece; chosen: the rest is enough for what stands around the text */
@@ -26,4 +27,12 @@ void complain(const char *program, const char *last_line, const char *format, ..
         va_start(arguments, format);
         complain_list(program, last_line, format, arguments);
         va_end(arguments);
+}
+
+int complain_of_output(const char *program) {
+        int r = fflush(stdout) == EOF ? -errno : ferror(stdout) ? -EIO : 0;
+
+        if (r < 0)
+                complain(program, NULL, "standard output cannot be written: %s", strerror(-r));
+        return r;
 }

@@ -13,3 +13,10 @@
 void complain(const char *program, const char *last_line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void complain_list(const char *program, const char *last_line, const char *format, va_list arguments)
         __attribute__((format(printf, 3, 0)));
+
+/*
+ * complain_of_output - to be called last: has everything reached standard output?
+ * A full disk or a closed pipe shows only when it is flushed; an answer that did not arrive is no success.
+ * Returns 0, or a negative errno after a complaint.
+ */
+int complain_of_output(const char *program);

@@ -254,13 +254,26 @@ def test_a_daemon_that_dies_meanwhile_is_exit_3(start_daemon):
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure(start_daemon):
+    """Also of a program that was started without a standard output."""
     daemon = start_full(start_daemon)
-    with open("/dev/full", "w", encoding="ascii") as full:
-        env = dict(os.environ, HUGEZERO_SOCKET=daemon.socket_path)
-        for words in ["status"], ["status", "--json"], ["grants", "--json"], ["--help"], ["--version"]:
-            command = [str(daemon.build / "tools" / "hugezeroctl"), *words]
-            answer = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-            assert answer.returncode == 1 and "standard output" in answer.stderr, (words, answer)
+    env = dict(os.environ, HUGEZERO_SOCKET=daemon.socket_path)
+    verbs = "status", "grants", "run", "hold", "resize", "drain", "reload", "metrics", "bench", "doctor"
+    small = "--bytes 2M --runs 1"
+    answers = "status", "status --json", "grants", "grants --json", "metrics", "doctor --json", "hold bytes=2M", f"bench {small}", f"bench --json {small}"
+    for words in (*answers, "--help", "--version", *(f"{verb} --help" for verb in verbs)):
+        for output in ">&-", ">/dev/full":
+            command = f"exec {daemon.build}/tools/hugezeroctl {words} {output}"
+            answer = subprocess.run(["sh", "-c", command], env=env, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            assert answer.returncode == 1 and "standard output" in answer.stderr, (command, answer)
+
+
+def test_without_a_standard_output_a_silent_success_is_one(start_daemon):
+    daemon = start_full(start_daemon)
+    env = dict(os.environ, HUGEZERO_SOCKET=daemon.socket_path)
+    for words in "reload", "drain", "run --grant name=a,bytes=2M --fill -- true":
+        if words.startswith("run"):
+            daemon.control("reload")
+        subprocess.run(["sh", "-c", f"exec {daemon.build}/tools/hugezeroctl {words} >&-"], env=env, timeout=60, check=True)
 
 
 # status

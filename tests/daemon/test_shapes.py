@@ -89,10 +89,12 @@ def test_a_configuration_that_never_ends_is_refused(build, tmp_path):
         assert result.returncode == 1 and "no regular file" in result.stderr, result
 
 
-def test_output_that_cannot_be_written_is_no_success(build):
-    for option in "--help", "--version":
-        with open("/dev/full", "w") as full:
-            assert subprocess.run([build / "daemon" / "hugezerod", option], stdout=full, stderr=subprocess.DEVNULL, check=False).returncode == 1
+@pytest.mark.parametrize("output", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("program", ["daemon/hugezerod", "systemd/hugezero-reserve"])
+def test_output_that_cannot_be_written_is_no_success(build, program, output):
+    for option in "--help", "--version", "--check-config --config /dev/null":
+        answer = subprocess.run(["sh", "-c", f"exec {build / program} {option} {output}"], stderr=subprocess.PIPE, text=True, timeout=20, check=False)
+        assert answer.returncode == 1 and "standard output cannot be written" in answer.stderr, answer
 
 
 def test_closed_standard_descriptors_are_not_handed_to_anything_else(start_daemon, build):
