@@ -55,6 +55,7 @@ int broker_mapped(struct broker *broker, const struct identity *identity, uint64
 int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent);
 
 /* Reads the configuration again. 0, or a negative errno with the reason; nothing is changed then. */
+/* @ret_text: of a failure the reason; else the keys that have changed and take effect at the next start, "" for none. */
 int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
 
 /* n_clients and n_fds_in_flight are the server's to add. */

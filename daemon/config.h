@@ -65,7 +65,8 @@ struct config_ids { /* users or groups */
 
 struct config {
         /* [Daemon] */
-        char socket_path[108];     /* Socket= */
+        char socket_path[109];     /* Socket=, or where a passed socket listens */
+        bool socket_is_passed;     /* by the service manager: Socket= and SocketMode= mean nothing then */
         char socket_group[64];     /* SocketGroup=, empty: none */
         gid_t socket_gid;          /* resolved, or that of a passed socket; (gid_t) -1: none */
         mode_t socket_mode;        /* SocketMode= 0660 */

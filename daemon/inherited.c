@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the service manager passed at start: the socket, and what the predecessor had stored. */
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -74,16 +76,28 @@ int inherited_take(struct inherited *ret_inherited) {
         return n_fds < 0 ? n_fds : r;
 }
 
-gid_t inherited_socket_gid(const struct inherited *inherited) {
+bool inherited_socket_path(const struct inherited *inherited, char ret_path[INHERITED_PATH_BYTES]) {
         struct sockaddr_un address = {};
-        char path[sizeof(address.sun_path) + 1] = {}; /* the kernel's need not be terminated */
         socklen_t n_bytes = sizeof(address);
+
+        static_assert(sizeof(address.sun_path) < INHERITED_PATH_BYTES, "the kernel's need not be terminated");
+        if (inherited->listen_fd < 0 || getsockname(inherited->listen_fd, (struct sockaddr *) &address, &n_bytes) < 0 ||
+            address.sun_family != AF_UNIX || n_bytes <= offsetof(struct sockaddr_un, sun_path))
+                return false;
+        if (n_bytes > sizeof(address))
+                n_bytes = sizeof(address);
+        (void) memset(ret_path, 0, INHERITED_PATH_BYTES);
+        (void) memcpy(ret_path, address.sun_path, n_bytes - offsetof(struct sockaddr_un, sun_path));
+        if (ret_path[0] == 0)
+                ret_path[0] = '@'; /* an abstract name, as ss(8) writes it */
+        return true;
+}
+
+gid_t inherited_socket_gid(const struct inherited *inherited) {
+        char path[INHERITED_PATH_BYTES];
         struct stat st;
 
-        if (inherited->listen_fd < 0 || getsockname(inherited->listen_fd, (struct sockaddr *) &address, &n_bytes) < 0)
-                return (gid_t) -1;
-        (void) memcpy(path, address.sun_path, sizeof(address.sun_path));
-        if (path[0] != '/' || stat(path, &st) < 0 || st.st_gid == 0)
+        if (!inherited_socket_path(inherited, path) || path[0] != '/' || stat(path, &st) < 0 || st.st_gid == 0)
                 return (gid_t) -1;
         return geteuid() == 0 || getegid() == st.st_gid || group_member(st.st_gid) ? st.st_gid : (gid_t) -1;
 }

@@ -129,6 +129,7 @@ static int run(const struct topology *topology, const struct config_args *args, 
                 return r;
         protect_memory();
         r = inherited_take(&inherited);
+        config->socket_is_passed = inherited_socket_path(&inherited, config->socket_path);
         if (config->socket_gid == (gid_t) -1)
                 config->socket_gid = inherited_socket_gid(&inherited);
         if (r >= 0)

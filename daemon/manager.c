@@ -66,12 +66,15 @@ static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         int r = fresh ? config_load(manager->args, manager->topology, fresh, error) : -ENOMEM;
 
         if (r >= 0) {
-                r = reload_apply(manager->broker, manager->config, fresh);
+                r = reload_apply(manager->broker, manager->config, fresh, ret_text);
                 (void) snprintf(error, sizeof(error), "%s", r == -ENOSPC ? "too many pools: some that were removed are still held by clients" :
                                                                            "out of memory");
         }
         if (r >= 0) {
                 log_info(LOG_ID_RELOADED, LOG_NO_FIELDS, "the configuration was read again");
+                if (ret_text[0])
+                        log_notice(LOG_ID_RESTART_NEEDED, LOG_FIELDS(LOG_TEXT("KEYS", ret_text)),
+                                   "changed, but in effect only when the daemon is started again: %s", ret_text);
                 return 0;
         }
         log_error(LOG_ID_RELOAD_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "reloading failed, nothing was changed: %s", error);
@@ -117,7 +120,8 @@ static void log_pool(const struct config_pool *pool, const struct config_pool_no
 
 static void log_start(const struct config *config, unsigned n_adopted) {
         log_info(LOG_ID_STARTED, LOG_FIELDS(LOG_TEXT("VERSION", HUGEZERO_VERSION), LOG_TEXT("SOCKET", config->socket_path)),
-                 "hugezerod %s serves on %s", HUGEZERO_VERSION, config->socket_path);
+                 "hugezerod %s serves on %s%s", HUGEZERO_VERSION, config->socket_path,
+                 config->socket_is_passed ? ", a socket that was passed to it" : "");
         if (n_adopted > 0)
                 log_info(LOG_ID_ADOPTED, LOG_FIELDS(LOG_NUMBER("EXTENTS", n_adopted)),
                          "%u extents were taken over from the daemon before", n_adopted);

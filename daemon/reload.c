@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,15 +113,34 @@ static void set_targets(struct broker *broker, const struct config *fresh) {
         }
 }
 
-/* Worker threads read some of the other fields, and sockets exist already: those stay. */
+#define START_KEY(key, field)                                                                                                  \
+        {                                                                                                                      \
+                key, offsetof(struct config, field), sizeof(((struct config *) NULL)->field)                                  \
+        }
+/* Sockets exist already, and worker threads read these fields: they stay as they are until the next start. */
+static const struct start_key {
+        const char *name;
+        size_t offset, n_bytes;
+} start_keys[] = {
+        START_KEY("Socket=", socket_path),          START_KEY("SocketMode=", socket_mode), /* these two first */
+        START_KEY("SocketGroup=", socket_group),    START_KEY("WorkersPerNode=", workers_per_node),
+        START_KEY("ClearMethod=", clear_method),    START_KEY("Batch=", batch_bytes),
+        START_KEY("WarmExtents=", warm_extents),    START_KEY("SharePageTables=", share_page_tables),
+};
+#define N_START_KEYS (sizeof(start_keys) / sizeof(start_keys[0]))
+
+/* The keys that have changed and take effect later; "" when there are none. */
+static void list_start_keys(const struct config *config, const struct config *fresh, char ret_list[WIRE_MAX_TEXT_BYTES + 1]) {
+        size_t n = 0;
+
+        ret_list[0] = 0;
+        /* Of a passed socket path and mode are what its unit says. */
+        for (const struct start_key *key = start_keys + (config->socket_is_passed ? 2 : 0); key < start_keys + N_START_KEYS; key++)
+                if (memcmp((const char *) config + key->offset, (const char *) fresh + key->offset, key->n_bytes) != 0)
+                        n += (size_t) snprintf(ret_list + n, WIRE_MAX_TEXT_BYTES + 1 - n, "%s%s", n > 0 ? ", " : "", key->name);
+}
+
 static void take_over_settings(struct config *config, const struct config *fresh) {
-        if (strcmp(config->socket_path, fresh->socket_path) != 0 || strcmp(config->socket_group, fresh->socket_group) != 0 ||
-            config->socket_mode != fresh->socket_mode || config->workers_per_node != fresh->workers_per_node ||
-            config->clear_method != fresh->clear_method || config->batch_bytes != fresh->batch_bytes ||
-            config->warm_extents != fresh->warm_extents || config->share_page_tables != fresh->share_page_tables)
-                log_notice(LOG_ID_RESTART_NEEDED, LOG_NO_FIELDS,
-                           "Socket=, SocketGroup=, SocketMode=, WorkersPerNode=, ClearMethod=, Batch=, WarmExtents= and "
-                           "SharePageTables= take effect when the daemon is started again");
         config->allow_users = fresh->allow_users;
         config->allow_groups = fresh->allow_groups;
         config->admin_users = fresh->admin_users;
@@ -146,7 +166,8 @@ static void take_over_settings(struct config *config, const struct config *fresh
         log_open(config->log_level);
 }
 
-int reload_apply(struct broker *broker, struct config *config, const struct config *fresh) {
+int reload_apply(struct broker *broker, struct config *config, const struct config *fresh,
+                 char ret_start_keys[WIRE_MAX_TEXT_BYTES + 1]) {
         int r;
 
         forget_removed(broker);
@@ -155,6 +176,7 @@ int reload_apply(struct broker *broker, struct config *config, const struct conf
                 r = add_pools(broker, fresh);
         if (r < 0)
                 return r;
+        list_start_keys(config, fresh, ret_start_keys);
         set_targets(broker, fresh);
         take_over_settings(config, fresh);
         stock_set_pace(broker->stock, config->background_bytes_per_s);

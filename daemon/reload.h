@@ -11,9 +11,11 @@ struct config;
 
 /*
  * Makes @config, which all modules share, what @fresh says, as far as that is possible at run time; the rest (socket, threads,
- * store) stays as it is, with one log line. Nothing is changed on failure: -ENOSPC (too many pools), -ENOMEM.
+ * store) stays as it is: @ret_start_keys names the keys among it that have changed, "" when none has. Nothing is changed on
+ * failure: -ENOSPC (too many pools), -ENOMEM.
  */
-int reload_apply(struct broker *broker, struct config *config, const struct config *fresh);
+int reload_apply(struct broker *broker, struct config *config, const struct config *fresh,
+                 char ret_start_keys[WIRE_MAX_TEXT_BYTES + 1]);
 
 /*
  * Another target for a pool on a node until the next reload or start. @pool "": all pools; @node -1: all nodes.

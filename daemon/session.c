@@ -434,27 +434,34 @@ static bool session_may_administer(struct session *session, uint32_t request_id)
         return false;
 }
 
-static void session_answer(struct session *session, uint32_t request_id, int r, const char *text) {
-        if (r >= 0)
-                session_send_done(session, request_id);
-        else
-                session_refuse(session, request_id, r, "%s", text);
-}
-
 static void session_do_reload(struct session *session, const struct wire_message *message) {
-        char text[WIRE_MAX_TEXT_BYTES + 1];
+        struct wire_message answer = {.op = WIRE_D_RELOADED, .request_id = message->request_id};
+        struct wire_d_reloaded *reloaded = &answer.d_reloaded;
+        int r;
 
-        if (session_may_administer(session, message->request_id))
-                session_answer(session, message->request_id, broker_reload(session->context->broker, text), text);
+        if (!session_may_administer(session, message->request_id))
+                return;
+        r = broker_reload(session->context->broker, reloaded->start_keys);
+        if (r < 0) {
+                session_refuse(session, message->request_id, r, "%s", reloaded->start_keys);
+                return;
+        }
+        reloaded->n_start_keys_bytes = (uint16_t) strlen(reloaded->start_keys);
+        session_send(session, &answer);
 }
 
 static void session_do_resize(struct session *session, const struct wire_message *message) {
         const struct wire_c_resize *resize = &message->c_resize;
         char text[WIRE_MAX_TEXT_BYTES + 1];
+        int r;
 
-        if (session_may_administer(session, message->request_id))
-                session_answer(session, message->request_id,
-                               reload_resize(session->context->broker, resize->pool, resize->node, resize->target_bytes, text), text);
+        if (!session_may_administer(session, message->request_id))
+                return;
+        r = reload_resize(session->context->broker, resize->pool, resize->node, resize->target_bytes, text);
+        if (r >= 0)
+                session_send_done(session, message->request_id);
+        else
+                session_refuse(session, message->request_id, r, "%s", text);
 }
 
 static void session_do_hello(struct session *session, const struct wire_message *message) {

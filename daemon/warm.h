@@ -32,6 +32,9 @@ struct inherited {
 
 /* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket, or than one named "metrics". */
 int inherited_take(struct inherited *ret_inherited);
+/* Where the passed socket listens; an abstract name begins with "@". False: none was passed, or it is no unix socket. */
+#define INHERITED_PATH_BYTES 109 /* of sockaddr_un, and a 0 */
+bool inherited_socket_path(const struct inherited *inherited, char ret_path[INHERITED_PATH_BYTES]);
 /* The group that the socket's file was given, if it can give files to that one; (gid_t) -1: none, or root's. */
 gid_t inherited_socket_gid(const struct inherited *inherited);
 void inherited_done(struct inherited *inherited); /* closes what nobody took */

@@ -935,9 +935,11 @@ HUGEZERO_EXPORT int hugezero_status_get_limit(const struct hugezero_status *stat
  * @conn:  open connection of an administrator: root, or the user that the daemon runs as. Borrowed.
  *
  * Pools grow, shrink, come and go as the file says, and lose what hugezero_pool_resize() gave them. What is ready beyond a lower
- * target goes back to the kernel; what clients hold stays theirs. SIGHUP to the daemon does the same and tells nobody.
+ * target goes back to the kernel; what clients hold stays theirs. SIGHUP to the daemon does the same and tells its log alone.
  *
- * Guarantee:  all of the configuration is in force, or nothing of it when there is an error in it
+ * Guarantee:  all of the configuration is in force, but for keys that are read at start only, or nothing of it when there is an
+ *             error in it. After success hugezero_conn_get_error_text() names those of them that have changed
+ *             ("SocketGroup=, Batch="); "" when none has.
  * Threads:    one at a time per connection
  * Blocks:     until the daemon has read it; filling and shrinking go on behind it
  * Returns:    0, or a negative errno

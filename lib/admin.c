@@ -5,9 +5,14 @@
 
 #include "internal.h"
 
+static int take_reloaded(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
+        conn_set_text(call->conn, "%s", message->d_reloaded.start_keys);
+        return 0;
+}
+
 int hugezero_daemon_reload(struct hugezero_conn *conn) {
         struct wire_message message = {.op = WIRE_C_RELOAD};
-        struct call call = {.answer_op = WIRE_D_DONE};
+        struct call call = {.answer_op = WIRE_D_RELOADED, .answer = take_reloaded};
 
         return conn_call_and_wait(conn, &message, &call);
 }

@@ -14,6 +14,7 @@
 static const char reload_help[] = "Usage: hugezeroctl reload [OPTIONS]\n"
                                   "\n"
                                   "Has the daemon read its configuration again. An error in it changes nothing.\n"
+                                  "Names the keys that have changed and take effect at the next start only.\n"
                                   "\n"
                                   "Options:\n"
                                   "  --socket PATH   the daemon's socket\n"
@@ -83,7 +84,12 @@ int ctl_verb_reload(struct ctl *ctl, int argc, char *argv[]) {
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         int r = hugezero_daemon_reload(conn);
-        return r < 0 ? ctl_daemon_error(ctl, conn, "reloading", r) : CTL_EXIT_OK;
+        if (r < 0)
+                return ctl_daemon_error(ctl, conn, "reloading", r);
+        const char *start_keys = hugezero_conn_get_error_text(conn);
+        if (*start_keys)
+                printf("in effect only when hugezerod is started again: %s\n", start_keys);
+        return CTL_EXIT_OK;
 }
 
 /* Returns an exit code, or -1: go on. The options may stand before, between and behind the two words. */

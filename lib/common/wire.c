@@ -289,6 +289,20 @@ static void code_d_grant(struct cursor *c, struct wire_message *m) {
                 code_extent(c, &grant->extents[i]);
 }
 
+/* The rest of a message: at most WIRE_MAX_TEXT_BYTES, which has been required. */
+static void code_text(struct cursor *c, const char *name, char text[WIRE_MAX_TEXT_BYTES + 1], size_t n) {
+        uint8_t *wire = c->bad ? NULL : take_bytes(c, name, n);
+
+        if (!wire)
+                return;
+        if (c->reading) {
+                memcpy(text, wire, n);
+                text[n] = 0;
+        } else
+                memcpy(wire, text, n);
+        require_text(c, wire, n);
+}
+
 static void code_d_refused(struct cursor *c, struct wire_message *m) {
         struct wire_d_refused *refused = &m->d_refused;
 
@@ -297,18 +311,17 @@ static void code_d_refused(struct cursor *c, struct wire_message *m) {
         RESERVED(c, refused->reserved);
         REQUIRE(c, refused->error, refused->error > 0 && refused->error <= MAX_ERROR);
         REQUIRE(c, refused->n_text_bytes, refused->n_text_bytes <= WIRE_MAX_TEXT_BYTES);
-        if (c->bad)
-                return;
+        code_text(c, "text", refused->text, refused->n_text_bytes);
+}
 
-        uint8_t *wire = take_bytes(c, "text", refused->n_text_bytes);
-        if (!wire)
-                return;
-        if (c->reading) {
-                memcpy(refused->text, wire, refused->n_text_bytes);
-                refused->text[refused->n_text_bytes] = 0;
-        } else
-                memcpy(wire, refused->text, refused->n_text_bytes);
-        require_text(c, wire, refused->n_text_bytes);
+static void code_d_reloaded(struct cursor *c, struct wire_message *m) {
+        struct wire_d_reloaded *reloaded = &m->d_reloaded;
+
+        INTEGER(c, reloaded->n_start_keys_bytes);
+        RESERVED(c, reloaded->reserved);
+        RESERVED(c, reloaded->reserved2);
+        REQUIRE(c, reloaded->n_start_keys_bytes, reloaded->n_start_keys_bytes <= WIRE_MAX_TEXT_BYTES);
+        code_text(c, "start_keys", reloaded->start_keys, reloaded->n_start_keys_bytes);
 }
 
 static void code_d_status(struct cursor *c, struct wire_message *m) {
@@ -462,6 +475,7 @@ static const struct description descriptions[] = {
         {WIRE_D_POOLS, WIRE_TO_CLIENT, MEMBER_BYTES(d_pools), code_d_pools},
         {WIRE_D_GRANTS, WIRE_TO_CLIENT, MEMBER_BYTES(d_grants), code_d_grants},
         {WIRE_D_LIMITS, WIRE_TO_CLIENT, MEMBER_BYTES(d_limits), code_d_limits},
+        {WIRE_D_RELOADED, WIRE_TO_CLIENT, MEMBER_BYTES(d_reloaded), code_d_reloaded},
 };
 
 static const struct description *find_description(uint16_t op) {

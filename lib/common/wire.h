@@ -30,7 +30,7 @@ enum wire_op {
         WIRE_C_STATUS = 6,  /* figures of the daemon                              -> D_STATUS */
         WIRE_C_POOLS = 7,   /* figures of pools, one row per pool and node        -> D_POOLS */
         WIRE_C_GRANTS = 8,  /* granted extents (own ones; all for root)           -> D_GRANTS */
-        WIRE_C_RELOAD = 9,  /* read the configuration again (administrators)     -> D_DONE or D_REFUSED */
+        WIRE_C_RELOAD = 9,  /* read the configuration again (administrators)     -> D_RELOADED or D_REFUSED */
         WIRE_C_RESIZE = 10, /* another target for a pool (administrators)        -> D_DONE or D_REFUSED */
 
         WIRE_C_LIMITS = 11, /* limits and their use (own ones; all for administrators) -> D_LIMITS */
@@ -43,6 +43,7 @@ enum wire_op {
         WIRE_D_POOLS = 71,
         WIRE_D_GRANTS = 72,
         WIRE_D_LIMITS = 73,
+        WIRE_D_RELOADED = 74,
 };
 
 enum wire_on_miss {
@@ -226,6 +227,12 @@ struct wire_d_limits {
         struct wire_limit_row rows[WIRE_MAX_LIMIT_ROWS];
 };
 
+struct wire_d_reloaded { /* 16 bytes, then the text */
+        uint16_t n_start_keys_bytes, reserved;
+        uint32_t reserved2;
+        char start_keys[WIRE_MAX_TEXT_BYTES + 1]; /* "Batch=, SocketMode=": changed, in effect at the next start; as D_REFUSED's text */
+};
+
 /* One message in host byte order. C_STATUS, C_RELOAD and D_DONE have a header only. */
 struct wire_message {
         uint16_t op;
@@ -247,6 +254,7 @@ struct wire_message {
                 struct wire_d_pools d_pools;
                 struct wire_d_grants d_grants;
                 struct wire_d_limits d_limits;
+                struct wire_d_reloaded d_reloaded;
         };
 };
 

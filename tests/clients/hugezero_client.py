@@ -13,7 +13,7 @@ import struct
 
 MAX_MESSAGE_BYTES, MAX_FDS, MAX_ITEMS, ALL_EXTENTS = 4096, 253, 16, 0xFFFFFFFF
 C_HELLO, C_ACQUIRE, C_CANCEL, C_MAPPED, C_RELEASE, C_STATUS, C_POOLS, C_GRANTS, C_RELOAD, C_RESIZE, C_LIMITS = range(1, 12)
-D_HELLO, D_GRANT, D_REFUSED, D_DONE, D_STATUS, D_POOLS, D_GRANTS, D_LIMITS = 65, 66, 67, 68, 70, 71, 72, 73
+D_HELLO, D_GRANT, D_REFUSED, D_DONE, D_STATUS, D_POOLS, D_GRANTS, D_LIMITS, D_RELOADED = 65, 66, 67, 68, 70, 71, 72, 73, 74
 MAGIC = int.from_bytes(b"HZEZ", "little")
 ON_MISS, NODE_MODES = {"fail": 0, "wait": 1, "fill": 2}, {"any": 0, "strict": 1, "prefer": 2}
 STATES = {1: "held", 2: "returning", 3: "pinned"}
@@ -244,7 +244,11 @@ class Client(contextlib.AbstractContextManager):
         _check(self.wait(request_id, D_DONE) == b"", "D_DONE is more than a header")
 
     def reload(self):
-        self.wait(self.send_message(C_RELOAD), D_DONE)
+        """Returns the names of keys that have changed and take effect at the next start only."""
+        body = self.wait(self.send_message(C_RELOAD), D_RELOADED)
+        n_bytes, *reserved = struct.unpack_from("<HHI", body)
+        _check(reserved == [0, 0] and len(body) == 8 + n_bytes, "D_RELOADED is wrong")
+        return body[8:].decode()
 
     def resize(self, target_bytes, pool="", node=-1):
         self.wait(self.send_message(C_RESIZE, "QiI32s", target_bytes, node, 0, pool.encode()), D_DONE)

@@ -23,7 +23,7 @@ def pool_text(target, name="vm", extent="auto"):
 
 def reload(daemon):
     with Client(daemon.socket_path) as client:
-        client.reload()
+        return client.reload()
 
 
 def row_of(daemon, name):
@@ -115,6 +115,36 @@ def test_a_wrong_file_changes_nothing_and_says_where(start_daemon):
     assert "hugezerod.conf:" in str(refused.value)
     wait_ready(daemon, 32 * MIB)
     assert "nothing was changed" in daemon.stderr()
+
+
+START_KEYS = {
+    "SocketGroup": "daemon", "SocketMode": "0600", "WorkersPerNode": "3", "ClearMethod": "memset", "Batch": "4M", "WarmExtents": "7", "SharePageTables": "no",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", START_KEYS)
+def test_a_key_that_needs_a_restart_is_named(start_daemon, key):
+    pages.need_pages(2)
+    daemon = start_daemon(config=QUICK + pool_text("2M"))
+    assert reload(daemon) == ""
+    lines = "".join(f"{k}={v}\n" for k, v in {"SocketMode": "0666", key: START_KEYS[key]}.items())
+    (daemon.folder / "hugezerod.conf").write_text(f"[Daemon]\n{QUICK}{lines}" + pool_text("2M"))
+    assert reload(daemon) == f"{key}="
+    assert daemon.stderr().count(f"in effect only when the daemon is started again: {key}=\n") == 1
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: daemon.stderr().count(f"started again: {key}=\n") == 2, "SIGHUP says so too")
+    answer = daemon.control("reload")
+    assert (answer.returncode, answer.stdout) == (0, f"in effect only when hugezerod is started again: {key}=\n")
+
+
+def test_keys_that_need_no_restart_are_not_named(start_daemon):
+    pages.need_pages(4)
+    daemon = start_daemon(config=QUICK + pool_text("2M"))
+    configure(daemon, """AllowUsers=all\nAdminUsers=nobody\nTrustedUsers=root\nMaxConnections=99\nMaxWaiting=98\nMaxFdsInFlight=300
+BackgroundRate=1G\nAuditRate=1M\nUnmapAfter=1s\nRecycle=never\nLogLevel=debug\n""" + pool_text("4M") + "[Quota default]\nMaxBytes=2M\n")
+    assert reload(daemon) == ""
+    assert "started again" not in daemon.stderr()
+    assert row_of(daemon, "vm")["target_bytes"] == 4 * MIB
 
 
 def test_limits_change_with_a_reload(start_daemon):

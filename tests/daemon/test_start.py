@@ -267,16 +267,18 @@ def activate(programs):
         pytest.skip("only root can give files to any group")
     managers = []
 
-    def start(gid, config="", pool="2M:2M:4M"):
+    def start(gid, config="", pool="2M:2M:4M", path=None):
         need_pages(2)
         manager = ServiceManager(programs, [pool], config)
         managers.append(manager)
+        path = str(manager.folder / path) if path else manager.socket_path
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(manager.socket_path)
+            listener.bind(path)
             listener.listen()
-            os.chown(manager.socket_path, 0, gid)
+            os.chown(path, 0, gid)
             manager.store.append(("hugezerod.socket", os.dup(listener.fileno())))
         manager.start()
+        manager.socket_path = path
         manager.wait_full()
         return manager
 
@@ -305,6 +307,21 @@ def test_the_group_of_a_passed_socket_is_taken_over(activate):
 
 def test_a_configured_group_comes_before_that_of_a_passed_socket(activate):
     assert acquire_reopenable(activate(61236, config="SocketGroup=61237\n"))[0] == 61237
+
+
+def test_a_passed_socket_is_named_by_where_it_listens(activate):
+    manager = activate(0, path="elsewhere")
+    assert f"serves on {manager.folder}/elsewhere, a socket that was passed to it\n" in manager.stderr()
+    assert str(manager.folder / "socket") not in manager.stderr()
+
+
+def test_path_and_mode_of_a_passed_socket_are_not_those_of_the_configuration(activate):
+    """Whatever these say, no restart brings them into effect."""
+    manager = activate(0, path="elsewhere")
+    with open(manager.folder / "hugezerod.conf", "w") as config:
+        config.write("[Daemon]\nSocket=/nowhere/socket\nSocketMode=0600\nBatch=4M\n")
+    with Client(manager.socket_path) as client:
+        assert client.reload() == "Batch="
 
 
 def test_the_group_of_root_is_no_group(activate):

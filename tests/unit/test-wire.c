@@ -116,6 +116,10 @@ static const struct vector vectors[] = {
           .d_refused = {.error = 0x0201, .n_text_bytes = 14, .text = "no \"x\" \xc3\xa9\xe2\x82\xac\xc2\xa0"}},
          "4300 0000 09000000  01020000 0e00 0000 6e6f20227822 20c3a9 e282ac c2a0"},
         {"D_DONE", WIRE_TO_CLIENT, {.op = WIRE_D_DONE, .request_id = 10}, "4400 0000 0a000000"},
+        {"D_RELOADED",
+         WIRE_TO_CLIENT,
+         {.op = WIRE_D_RELOADED, .request_id = 9, .d_reloaded = {.n_start_keys_bytes = 6, .start_keys = "Batch="}},
+         "4a00 0000 09000000  0600 0000 00000000 42617463683d"},
         {"D_STATUS",
          WIRE_TO_CLIENT,
          {.op = WIRE_D_STATUS,
@@ -270,7 +274,7 @@ static void each_message_has_the_length_that_the_header_says(void **state) {
                 {"C_CANCEL", 16},         {"C_MAPPED", 16},       {"C_RELEASE", 24},
                 {"C_STATUS", 8},          {"C_POOLS", 16},        {"C_GRANTS", 24},
                 {"C_RELOAD", 8},          {"C_RESIZE", 56},
-                {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14}, {"D_DONE", 8},
+                {"D_GRANT", 32 + 2 * 16}, {"D_REFUSED", 16 + 14}, {"D_DONE", 8}, {"D_RELOADED", 16 + 6},
                 {"D_STATUS", 184},        {"D_POOLS", 24 + 224},  {"D_GRANTS", 16 + 96},
                 {"C_LIMITS", 16},         {"D_LIMITS", 16 + 24},
         };
@@ -370,7 +374,7 @@ static void reserved_bytes_are_zero(void **state) {
                 {"C_ACQUIRE", 10, 2},     {"C_ACQUIRE", 16 + 22, 2}, {"C_ACQUIRE", 16 + 24, 8}, {"C_ACQUIRE", 80 + 22, 10},
                 {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
                 {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
-                {"D_REFUSED", 14, 2},     {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 216, 8},
+                {"D_REFUSED", 14, 2},     {"D_RELOADED", 10, 6},   {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 216, 8},
                 {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},      {"C_LIMITS", 14, 2},      {"D_LIMITS", 16 + 6, 2},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
