@@ -330,7 +330,8 @@ HUGEZERO_EXPORT int hugezero_request_set_miss(struct hugezero_request *request, 
  * Returns:    0, or a negative errno; the request is not on its way then
  * Errors:     -EINVAL   no item
  *             -EBUSY    the request is on its way already, or its result was not collected yet
- *             -EMFILE   this process has fewer free descriptors than the request has items: raise RLIMIT_NOFILE
+ *             -EMFILE   this process has fewer free descriptors than the request has items: raise RLIMIT_NOFILE. (Not looked
+ *                       at where the latest grant was far below the limit; hugezero_request_finish() says it then.)
  *             -ENOBUFS  256 messages wait for a daemon that does not read; dispatch, then try again
  *             -ENOMEM   no memory for the message
  *             those of the connection: -ECONNRESET, -EBADMSG, -ECHILD

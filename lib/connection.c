@@ -42,6 +42,7 @@ struct hugezero_conn {
         unsigned n_queued;
         TAILQ_HEAD(, packet) queue;
         TAILQ_HEAD(, call) calls;
+        struct fd_room fd_room;
         char text[TEXT_BYTES];
 };
 
@@ -65,7 +66,9 @@ void conn_set_text(struct hugezero_conn *conn, const char *format, ...) {
 
 void call_finish(struct call *call, int result, const char *text) {
         call->result = result;
-        (void) snprintf(call->text, sizeof(call->text), "%s", text);
+        call->text[0] = 0;
+        if (text[0])
+                (void) snprintf(call->text, sizeof(call->text), "%s", text);
         if (result < 0 && call->conn)
                 conn_set_text(call->conn, "%s", text);
 }
@@ -86,6 +89,10 @@ int conn_check(const struct hugezero_conn *conn) {
 
 int conn_fd(const struct hugezero_conn *conn) {
         return conn->fd;
+}
+
+struct fd_room *conn_fd_room(struct hugezero_conn *conn) {
+        return &conn->fd_room;
 }
 
 static void clear_queue(struct hugezero_conn *conn) {
@@ -259,10 +266,7 @@ static int send_queued(struct hugezero_conn *conn) {
         return 0;
 }
 
-int conn_post(struct hugezero_conn *conn, struct wire_message *message) {
-        int r = conn_check(conn);
-        if (r < 0)
-                return r;
+static int post_checked(struct hugezero_conn *conn, struct wire_message *message) {
         /* Never 0 for something that may be answered: a late answer must be told from a greeting. */
         do
                 message->request_id = ++conn->last_request_id;
@@ -270,8 +274,13 @@ int conn_post(struct hugezero_conn *conn, struct wire_message *message) {
         return send_message(conn, message);
 }
 
-int conn_call(struct hugezero_conn *conn, struct wire_message *message, struct call *call) {
-        int r = conn_post(conn, message);
+int conn_post(struct hugezero_conn *conn, struct wire_message *message) {
+        int r = conn_check(conn);
+        return r < 0 ? r : post_checked(conn, message);
+}
+
+int conn_call_checked(struct hugezero_conn *conn, struct wire_message *message, struct call *call) {
+        int r = post_checked(conn, message);
         if (r < 0)
                 return r;
         call->conn = conn;
@@ -280,6 +289,11 @@ int conn_call(struct hugezero_conn *conn, struct wire_message *message, struct c
         call->text[0] = 0;
         TAILQ_INSERT_TAIL(&conn->calls, call, link);
         return 0;
+}
+
+int conn_call(struct hugezero_conn *conn, struct wire_message *message, struct call *call) {
+        int r = conn_check(conn);
+        return r < 0 ? r : conn_call_checked(conn, message, call);
 }
 
 static int64_t now_ms(void) {

@@ -35,14 +35,23 @@ struct call {
         char text[TEXT_BYTES]; /* the reason of a failure */
 };
 
+/* What is known of the room for descriptors in this process. */
+struct fd_room {
+        uint64_t limit; /* RLIMIT_NOFILE; 0: not asked yet */
+        int last_fd;    /* the latest one that was opened: the lowest that was free then */
+};
+
 /* 0, or why the connection cannot be used: -EINVAL (NULL), -ECHILD, or what has broken it. */
 int conn_check(const struct hugezero_conn *conn);
 /* Whatever the state of the connection. */
 int conn_fd(const struct hugezero_conn *conn);
+struct fd_room *conn_fd_room(struct hugezero_conn *conn);
 /* Sends @message, or queues it while the socket takes nothing; whatever answer comes is thrown away. Never blocks. */
 int conn_post(struct hugezero_conn *conn, struct wire_message *message);
 /* The same for a message whose answer is wanted. After success @call is in the connection's list until call_unlink(). */
 int conn_call(struct hugezero_conn *conn, struct wire_message *message, struct call *call);
+/* The same where conn_check() has just found nothing wrong: it costs a system call. */
+int conn_call_checked(struct hugezero_conn *conn, struct wire_message *message, struct call *call);
 /* Exchanges messages until @call has finished. Returns its result, or -ETIMEDOUT; @timeout_ms -1: no limit. */
 int conn_wait(struct hugezero_conn *conn, struct call *call, int timeout_ms);
 /* conn_call() and conn_wait() for a call on the caller's stack; the reason of a failure is the connection's text then. */

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -12,6 +13,7 @@
 
 #define MIN_PAGE_BYTES 4096 /* kernel: no page is smaller */
 #define MAX_NODES 1024      /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
+#define FDS_OPENED_MEANWHILE 256 /* chosen: by a program between two requests, at most; if it is wrong the answer cannot be taken */
 #define ITEM_FLAGS (HUGEZERO_NODE_PREFERRED | HUGEZERO_SEVERAL_FDS | HUGEZERO_REOPENABLE)
 
 struct hugezero_request {
@@ -106,6 +108,18 @@ int hugezero_request_set_miss(struct hugezero_request *request, uint32_t miss, i
         return 0;
 }
 
+/* Descriptors are given out from the lowest. Far below the limit there is room, and asking would cost 2 system calls each. */
+static bool has_room(const struct fd_room *room, unsigned n_fds) {
+        return (uint64_t) room->last_fd + n_fds + FDS_OPENED_MEANWHILE < room->limit;
+}
+
+static void note_room(struct fd_room *room, int last_fd) {
+        struct rlimit limit;
+
+        room->limit = getrlimit(RLIMIT_NOFILE, &limit) < 0 ? 0 : limit.rlim_cur;
+        room->last_fd = last_fd;
+}
+
 /*
  * A grant has one descriptor per item at least. Better no request than a grant that cannot be received: others may want the
  * memory. What happens between here and the answer is noticed by fdpass_receive().
@@ -114,6 +128,8 @@ static int check_free_fds(struct hugezero_conn *conn, unsigned n_fds) {
         int fds[WIRE_MAX_ITEMS], r = 0;
         unsigned n = 0;
 
+        if (has_room(conn_fd_room(conn), n_fds))
+                return 0;
         for (; n < n_fds; n++) {
                 fds[n] = fcntl(conn_fd(conn), F_DUPFD_CLOEXEC, 0);
                 if (fds[n] < 0) {
@@ -125,6 +141,8 @@ static int check_free_fds(struct hugezero_conn *conn, unsigned n_fds) {
                         break;
                 }
         }
+        if (r >= 0)
+                note_room(conn_fd_room(conn), fds[n - 1]);
         while (n > 0)
                 (void) safe_close(fds[--n]);
         return r;
@@ -134,6 +152,8 @@ static int take_grant(struct call *call, const struct wire_message *message, int
         struct hugezero_request *request =
                 (struct hugezero_request *) ((char *) call - offsetof(struct hugezero_request, call));
 
+        if (n_fds > 0)
+                conn_fd_room(call->conn)->last_fd = fds[n_fds - 1];
         return grant_collect(&request->grant, &request->acquire, &message->d_grant, fds, n_fds);
 }
 
@@ -160,9 +180,10 @@ int hugezero_request_submit(struct hugezero_request *request, struct hugezero_co
                 return r;
 
         message.op = WIRE_C_ACQUIRE;
-        message.c_acquire = request->acquire;
+        memcpy(&message.c_acquire, &request->acquire,
+               offsetof(struct wire_c_acquire, items) + request->acquire.n_items * sizeof(struct wire_item));
         request->call = (struct call){.answer_op = WIRE_D_GRANT, .answer = take_grant};
-        r = conn_call(conn, &message, &request->call);
+        r = conn_call_checked(conn, &message, &request->call);
         if (r < 0)
                 return r;
         request->submitted = true;

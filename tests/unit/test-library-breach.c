@@ -253,7 +253,10 @@ static void a_grant_without_room_is_refused_whole_and_the_connection_stays(void 
                                 *one = request_bytes(PAGE_BYTES, 0);
         int n_before = count_fds();
 
-        /* More than the limit allows at all, seen by the announced number; then more than are free, seen by MSG_CTRUNC. */
+        /*
+         * More than the limit allows at all, seen by the announced number; then more than are free, seen by MSG_CTRUNC (and not
+         * before: there was plenty of room the last time).
+         */
         struct rlimit before = lower_fd_limit((rlim_t) n_before + 300);
         assert_int_equal(hugezero_acquire(conn, many, &grant), -EMFILE);
         assert_non_null(strstr(hugezero_conn_get_error_text(conn), "RLIMIT_NOFILE"));
