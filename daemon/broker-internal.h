@@ -22,6 +22,7 @@ struct warm;
 
 #define LOG_BURST 10 /* chosen: messages of a kind per minute */
 #define LOG_INTERVAL_S 60
+#define GRANT_BUCKETS 4096 /* chosen: short chains with the most grants that there are, by default */
 
 struct grant_extent {
         struct extent *extent; /* NULL: gone */
@@ -41,9 +42,11 @@ struct grant {
         bool sending;            /* a session still holds a pointer to it */
         bool mapped_here;        /* some extents are mapped in the daemon: on broker->mapped_grants */
         TAILQ_ENTRY(grant) link, mapped_link;
+        LIST_ENTRY(grant) id_link;
         struct grant_extent extents[];
 };
 TAILQ_HEAD(grant_list, grant);
+LIST_HEAD(grant_bucket, grant);
 
 /* The charge of memory that was given up while somebody may still have it. */
 struct lingering_charge {
@@ -74,7 +77,7 @@ struct broker {
         unsigned n_waiting, n_working;
         struct grant_list grants;        /* by ascending id */
         struct grant_list mapped_grants; /* by age */
-        void *grants_by_id;              /* tsearch(3) */
+        struct grant_bucket grants_by_id[GRANT_BUCKETS];
         uint64_t last_grant_id;
         unsigned n_grants, n_extents_granted;
         TAILQ_HEAD(, lingering_charge) lingering;
@@ -123,7 +126,7 @@ void grant_publish(struct grant *grant);
 struct grant *grant_free(struct grant *grant); /* one that was never published */
 /* The extent's charge ends: it has another fate now. May free the grant. */
 void grant_forget_extent(struct extent *extent);
-struct grant *grant_find(const struct broker *broker, uint64_t id);
+struct grant *grant_find(struct broker *broker, uint64_t id);
 void grants_free_all(struct broker *broker);
 void grants_on_unmap_timer(int fd, short what, void *userdata);
 

@@ -190,17 +190,19 @@ static void plan_finish(struct request_plan *plan) {
         grant_publish(grant);
         note_grant(grant); /* before anything of it can leave */
         request->plan = NULL;
+        request->granted(request, grant); /* what can be done behind the reply is done behind it */
         plan_free(plan);
-        request->granted(request, grant);
 }
 
 static void plan_settled(struct request_plan *plan) {
-        plan->broker->n_working--;
-        broker_kick(plan->broker); /* what was cut off can be filled, and what was not needed serves others */
+        struct broker *broker = plan->broker;
+
+        broker->n_working--;
         if (plan->request && plan->result >= 0)
                 plan_finish(plan);
         else
                 plan_failed(plan);
+        broker_kick(broker); /* what was cut off can be filled, and what was not needed serves others */
 }
 
 /* The daemon stops while work is under way; the extents are let go of by broker_free(). */
@@ -431,11 +433,13 @@ static int plan_item(struct broker *broker, struct request_plan *plan, const str
 
 static int make_plan(struct broker *broker, struct request *request, struct request_plan **ret_plan) {
         const struct wire_c_acquire *acquire = request->acquire;
-        struct request_plan *plan = calloc(1, sizeof(*plan));
+        struct request_plan *plan = malloc(sizeof(*plan));
         int r = PLAN_YES, result = PLAN_YES;
 
         if (!plan)
                 return -ENOMEM;
+        /* Not all 16 items: the first n_items are set. */
+        memset(plan, 0, offsetof(struct request_plan, items));
         plan->broker = broker;
         plan->request = request;
         plan->uid = request->identity->uid;

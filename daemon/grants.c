@@ -7,7 +7,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,17 +16,18 @@
 #include "quota.h"
 #include "stock.h"
 
-static int compare_ids(const void *a, const void *b) {
-        uint64_t left = ((const struct grant *) a)->id, right = ((const struct grant *) b)->id;
-
-        return left < right ? -1 : left > right;
+/* Ids are given out one after the other, so they are spread evenly. */
+static struct grant_bucket *bucket_of(struct broker *broker, uint64_t id) {
+        return &broker->grants_by_id[id % GRANT_BUCKETS];
 }
 
-struct grant *grant_find(const struct broker *broker, uint64_t id) {
-        struct grant key = {.id = id};
-        struct grant **found = tfind(&key, &broker->grants_by_id, compare_ids);
+struct grant *grant_find(struct broker *broker, uint64_t id) {
+        struct grant *grant;
 
-        return found ? *found : NULL;
+        LIST_FOREACH(grant, bucket_of(broker, id), id_link)
+                if (grant->id == id)
+                        return grant;
+        return NULL;
 }
 
 static void insert_by_id(struct broker *broker, struct grant *grant) {
@@ -43,20 +43,20 @@ static void insert_by_id(struct broker *broker, struct grant *grant) {
 
 static int add_grant(struct broker *broker, const struct identity *identity, struct service *service, uint64_t grant_id,
                      uint32_t n_extents, struct grant **ret_grant) {
-        struct grant *grant = calloc(1, sizeof(*grant) + n_extents * sizeof(struct grant_extent));
+        struct grant *grant = malloc(sizeof(*grant) + n_extents * sizeof(struct grant_extent));
 
         if (!grant)
                 return -ENOMEM;
-        grant->broker = broker;
-        grant->id = grant_id;
-        grant->uid = identity->uid;
-        grant->pid = identity->pid;
-        grant->n_extents = n_extents;
-        if (!tsearch(grant, &broker->grants_by_id, compare_ids)) {
-                free(grant);
-                return -ENOMEM;
-        }
-        grant->service = service ? service_ref(service) : NULL;
+        *grant = (struct grant) {
+                .broker = broker,
+                .id = grant_id,
+                .uid = identity->uid,
+                .pid = identity->pid,
+                .service = service ? service_ref(service) : NULL,
+                .n_extents = n_extents,
+        };
+        memset(grant->extents, 0, n_extents * sizeof(struct grant_extent));
+        LIST_INSERT_HEAD(bucket_of(broker, grant_id), grant, id_link);
         broker->n_grants++;
         insert_by_id(broker, grant);
         *ret_grant = grant;
@@ -93,7 +93,7 @@ struct grant *grant_free(struct grant *grant) {
         if (grant->mapped_here)
                 TAILQ_REMOVE(&broker->mapped_grants, grant, mapped_link);
         TAILQ_REMOVE(&broker->grants, grant, link);
-        tdelete(grant, &broker->grants_by_id, compare_ids);
+        LIST_REMOVE(grant, id_link);
         broker->n_grants--;
         service_unref(grant->service);
         free(grant);
@@ -236,7 +236,7 @@ void grants_on_unmap_timer(int fd, short what, void *userdata) {
         }
 }
 
-static struct grant *find_own(const struct broker *broker, const struct identity *identity, uint64_t grant_id) {
+static struct grant *find_own(struct broker *broker, const struct identity *identity, uint64_t grant_id) {
         struct grant *grant = grant_find(broker, grant_id);
 
         /* Foreign grants look like unknown ones: ids say nothing about others. */
