@@ -50,6 +50,7 @@
  *   -EBADMSG     what came is not a message of the protocol, or its descriptors do not match it
  *   -EPROTO      daemon and library have no version of the protocol in common (hugezero_conn_open() only)
  *   -ECHILD      the connection was opened by another process, which forked this one
+ *   -EBADF       this program has closed the connection's descriptor, which it must not (closefrom(3), close_range(2))
  */
 #ifndef HUGEZERO_H
 #define HUGEZERO_H
@@ -629,9 +630,9 @@ HUGEZERO_EXPORT void hugezero_grant_free(struct hugezero_grant *grant);
  * @ret_addr:         set on success. Owned by the caller; release with hugezero_free() and not otherwise.
  *
  * Acquires, maps, touches one byte per shareable GiB, tells the daemon, and closes the descriptors, on a connection that the
- * library opens at the first call and keeps for the process; it is opened again when the daemon was restarted. A request
- * with HUGEZERO_WAIT or HUGEZERO_FILL that cannot be served at once goes on over a connection of its own, so that it keeps no
- * other thread from allocating or freeing.
+ * library opens at the first call and keeps for the process; it is opened again when the daemon was restarted, and when the
+ * program has closed all descriptors, this one among them. A request with HUGEZERO_WAIT or HUGEZERO_FILL that cannot be served
+ * at once goes on over a connection of its own, so that it keeps no other thread from allocating or freeing.
  *
  * The memory is shared with forked children, like any MAP_SHARED mapping, until each of them frees it, executes or exits. In a
  * child all three calls work: it connects anew at its first allocation.

@@ -75,19 +75,24 @@ static void register_fork_handlers(void) {
         (void) pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-static void drop_default_conn(void) {
+/*
+ * Drops the connection if it is dead: the daemon was restarted, or the program has closed all descriptors (closefrom(3)), which
+ * may know nothing of this one. Where its number belongs to somebody else by now, no byte must be sent there.
+ */
+static void check_default_conn(void) {
+        if (default_conn && conn_check(default_conn) >= 0 && conn_owns_fd(default_conn))
+                return;
         hugezero_conn_close(default_conn);
         default_conn = NULL;
 }
 
-/* Once more when the connection has turned out to be dead: the daemon was restarted since. */
+/* Once more when the connection turns out to be dead only now. */
 static int acquire_by_default_conn(struct hugezero_request *request, struct hugezero_grant **ret_grant) {
         int r = -ECONNRESET;
 
         (void) pthread_mutex_lock(&exchange_lock);
         for (unsigned n_tries = 0; n_tries < 2 && (r == -ECONNRESET || r == -ECHILD); n_tries++) {
-                if (conn_check(default_conn) < 0)
-                        drop_default_conn();
+                check_default_conn();
                 r = default_conn ? 0 : hugezero_conn_open(NULL, &default_conn);
                 if (r < 0)
                         break;
@@ -127,6 +132,7 @@ static int acquire(struct hugezero_request *request, uint32_t flags, struct huge
 
 static void notify_mapped(struct hugezero_grant *grant) {
         (void) pthread_mutex_lock(&exchange_lock);
+        check_default_conn();
         if (default_conn)
                 (void) hugezero_grant_notify_mapped(grant, default_conn);
         (void) pthread_mutex_unlock(&exchange_lock);
@@ -270,6 +276,7 @@ static void release(uint64_t grant_id) {
         };
 
         (void) pthread_mutex_lock(&exchange_lock);
+        check_default_conn();
         if (default_conn && hugezero_conn_dispatch(default_conn) >= 0 && hugezero_conn_get_events(default_conn) == POLLIN)
                 (void) conn_post(default_conn, &message);
         (void) pthread_mutex_unlock(&exchange_lock);

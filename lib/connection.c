@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -36,6 +37,8 @@ struct packet {
 
 struct hugezero_conn {
         int fd;
+        dev_t dev; /* of the socket: a program that closes all descriptors closes this one too, and the number is used again */
+        ino_t ino;
         pid_t pid;                /* of the process that may use it */
         int broken;               /* negative errno: nothing works any more; 0: in use */
         uint32_t last_request_id; /* 0 is the greeting's, and of messages that are not answered */
@@ -95,6 +98,12 @@ struct fd_room *conn_fd_room(struct hugezero_conn *conn) {
         return &conn->fd_room;
 }
 
+bool conn_owns_fd(const struct hugezero_conn *conn) {
+        struct stat st;
+
+        return fstat(conn->fd, &st) >= 0 && st.st_dev == conn->dev && st.st_ino == conn->ino;
+}
+
 static void clear_queue(struct hugezero_conn *conn) {
         struct packet *packet;
 
@@ -115,6 +124,12 @@ static int conn_break(struct hugezero_conn *conn, int error, const char *text) {
                 if (call->result == -EINPROGRESS)
                         call_finish(call, error, text);
         return error;
+}
+
+/* An exchange with the daemon has failed with @error. */
+static int conn_break_exchange(struct hugezero_conn *conn, int error, const char *text) {
+        return conn_break(conn, error, error == -EBADF || error == -ENOTSOCK ? "this program has closed the descriptor of its "
+                                                                                "connection to the daemon" : text);
 }
 
 static struct call *find_call(struct hugezero_conn *conn, uint32_t request_id) {
@@ -186,7 +201,7 @@ static int receive_packet(struct hugezero_conn *conn, bool wait) {
                 return conn_break(conn, -ECONNRESET,
                                   "the daemon has closed the connection: stopped, restarted, or it cut us off");
         if (n < 0 && n != -EMSGSIZE && n != -EBADMSG)
-                return conn_break(conn, (int) n, "cannot receive from the daemon");
+                return conn_break_exchange(conn, (int) n, "cannot receive from the daemon");
 
         int r = n < 0 ? -EBADMSG : wire_decode(buffer, (size_t) n, WIRE_TO_CLIENT, &message);
         if (r >= 0)
@@ -245,7 +260,7 @@ static int send_message(struct hugezero_conn *conn, const struct wire_message *m
                 return queue_packet(conn, buffer, (size_t) n);
         if (r == -EPIPE || r == -ECONNRESET)
                 return take_last_words(conn);
-        return r < 0 ? conn_break(conn, r, "cannot send to the daemon") : 0;
+        return r < 0 ? conn_break_exchange(conn, r, "cannot send to the daemon") : 0;
 }
 
 static int send_queued(struct hugezero_conn *conn) {
@@ -258,7 +273,7 @@ static int send_queued(struct hugezero_conn *conn) {
                 if (r == -EPIPE || r == -ECONNRESET)
                         return take_last_words(conn);
                 if (r < 0)
-                        return conn_break(conn, r, "cannot send to the daemon");
+                        return conn_break_exchange(conn, r, "cannot send to the daemon");
                 TAILQ_REMOVE(&conn->queue, packet, link);
                 conn->n_queued--;
                 free(packet);
@@ -417,6 +432,11 @@ int hugezero_conn_open(const char *socket_path, struct hugezero_conn **ret_conn)
         TAILQ_INIT(&conn->calls);
 
         int r = connect_socket(path, &conn->fd);
+        struct stat st;
+        if (r >= 0 && fstat(conn->fd, &st) >= 0) {
+                conn->dev = st.st_dev;
+                conn->ino = st.st_ino;
+        }
         if (r >= 0)
                 r = greet(conn);
         if (r < 0) {
@@ -439,12 +459,13 @@ void hugezero_conn_close(struct hugezero_conn *conn) {
                 call_unlink(call);
         }
         clear_queue(conn);
-        (void) safe_close(conn->fd);
+        conn_close_fd(conn);
         free(conn);
 }
 
 void conn_close_fd(struct hugezero_conn *conn) {
-        (void) safe_close(conn->fd);
+        if (conn_owns_fd(conn))
+                (void) safe_close(conn->fd);
 }
 
 int hugezero_conn_get_fd(const struct hugezero_conn *conn) {

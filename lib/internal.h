@@ -56,6 +56,8 @@ int conn_call_checked(struct hugezero_conn *conn, struct wire_message *message, 
 int conn_wait(struct hugezero_conn *conn, struct call *call, int timeout_ms);
 /* conn_call() and conn_wait() for a call on the caller's stack; the reason of a failure is the connection's text then. */
 int conn_call_and_wait(struct hugezero_conn *conn, struct wire_message *message, struct call *call);
+/* Is its descriptor still the socket that it was, and not closed, or somebody else's, behind the library's back? */
+bool conn_owns_fd(const struct hugezero_conn *conn);
 /* Closes the descriptor and leaves the object as it is, possibly in the middle of a change: in a forked child only. */
 void conn_close_fd(struct hugezero_conn *conn);
 void conn_set_text(struct hugezero_conn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -240,6 +241,73 @@ static void use_in_child(char *inherited) {
         must(hugezero_free(addr) == 0);
         inherited[0] = 'c';
         must(hugezero_free(inherited) == 0);
+}
+
+static int next_fd(void) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        must(fd >= 0 && close(fd) == 0);
+        return fd;
+}
+
+static void allocates(int error) {
+        void *addr;
+        int r = hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr);
+
+        if (r != error)
+                print_error("hugezero_alloc() gave %d instead of %d: %s\n", r, error, hugezero_conn_get_error_text(NULL));
+        must(r == error && (r < 0 || hugezero_free(addr) == 0));
+}
+
+/* As programs do that become a daemon or start another one. In a child: the fake daemon keeps its own. */
+static void close_all_descriptors(void) {
+        int pair[2], fd;
+        char byte;
+        void *addr;
+
+        closefrom(3);
+        fd = next_fd();
+        allocates(0);
+        closefrom(3);
+        allocates(0);
+        must(fcntl(fd, F_GETFD) >= 0); /* that is the new one */
+
+        /* The number is somebody else's: nothing is sent there, nothing is closed. */
+        must(hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, 0, &addr) == 0);
+        must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair) == 0 && dup2(pair[0], fd) == fd);
+        pid_t pid = fork();
+        if (pid == 0)
+                _exit(fcntl(fd, F_GETFD) < 0);
+        wait_for_success(pid);
+        must(hugezero_free(addr) == 0);
+        allocates(0);
+        must(read(pair[1], &byte, 1) < 0 && errno == EAGAIN);
+        must(fcntl(fd, F_GETFD) >= 0);
+        must(close(fd) == 0);
+        must(open("/dev/null", O_RDONLY) == fd); /* not even a socket */
+        allocates(0);
+
+        /* And without a daemon there is what there would be otherwise. */
+        closefrom(3);
+        must(setenv("HUGEZERO_SOCKET", "/nonexistent/socket", 1) == 0);
+        allocates(-ENOENT);
+        closefrom(3);
+        int r = hugezero_alloc(2 * MIB, 0, HUGEZERO_NODE_ANY, HUGEZERO_FALLBACK_MMAP, &addr);
+        must(r == -ENOMEM || (r == 0 && hugezero_free(addr) == 0));
+}
+
+static void a_program_that_closes_all_descriptors_goes_on(void **state) {
+        struct stock stock = STOCK(100);
+        struct fake_daemon fake;
+
+        start(&fake, &stock);
+        pid_t pid = fork();
+        if (pid == 0) {
+                close_all_descriptors();
+                _exit(0);
+        }
+        wait_for_success(pid);
+        fake_stop(&fake);
 }
 
 static void a_forked_child_allocates_over_a_connection_of_its_own(void **state) {
@@ -504,6 +572,7 @@ int main(void) {
                 cmocka_unit_test(any_thread_may_allocate_at_any_time),
                 cmocka_unit_test(a_waiting_allocation_does_not_keep_another_thread_from_freeing),
                 cmocka_unit_test(a_restarted_daemon_is_found_again),
+                cmocka_unit_test(a_program_that_closes_all_descriptors_goes_on),
                 cmocka_unit_test(the_fall_back_is_the_kernels_huge_pages),
                 cmocka_unit_test(a_forked_child_allocates_over_a_connection_of_its_own),
                 cmocka_unit_test(a_forked_child_does_not_keep_the_parents_connection_open),

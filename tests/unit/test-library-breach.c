@@ -303,6 +303,23 @@ static void nothing_is_asked_for_without_a_free_descriptor(void **state) {
         assert_int_equal(n_by_op[WIRE_C_ACQUIRE], 0);
 }
 
+static void who_closes_the_descriptor_is_told_so(void **state) {
+        struct fake_daemon fake;
+
+        fake_start(&fake, script_greet, NULL);
+        struct hugezero_conn *conn = connect_to(&fake);
+        struct hugezero_status *status;
+        assert_int_equal(close(hugezero_conn_get_fd(conn)), 0);
+        for (int i = 0; i < 2; i++) {
+                assert_int_equal(hugezero_status_read(conn, &status), -EBADF);
+                assert_non_null(strstr(hugezero_conn_get_error_text(conn), "closed the descriptor"));
+        }
+        int fd = dup(0); /* the number is somebody else's, whose descriptor stays open */
+        hugezero_conn_close(conn);
+        assert_int_equal(close(fd), 0);
+        fake_stop(&fake);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 test_without_fd_leak(a_daemon_that_goes_ends_every_request),
@@ -313,6 +330,7 @@ int main(void) {
                 test_without_fd_leak(an_announced_number_is_not_believed),
                 test_without_fd_leak(a_grant_without_room_is_refused_whole_and_the_connection_stays),
                 test_without_fd_leak(nothing_is_asked_for_without_a_free_descriptor),
+                test_without_fd_leak(who_closes_the_descriptor_is_told_so),
         };
 
         return cmocka_run_group_tests_name("library-breach", tests, NULL, NULL);
