@@ -19,6 +19,13 @@ PROSE = re.sub(r"^```c\n.*?^```\n", "", README, flags=re.MULTILINE | re.DOTALL)
 SCALE = 16  # the commands run with this part of the sizes that the page names
 
 
+def test_pages_that_are_read_as_text_are_no_wider_than_the_code():
+    for name in "README.md", "CONTRIBUTING.md", "SECURITY.md", "NEWS.md", "tests/README.md":
+        lines = (ROOT / name).read_text().splitlines()
+        assert [line for line in lines if len(line) > 128 and not line.startswith("|")] == [], name  # a row cannot be wrapped
+    assert len(README.splitlines()) <= 150
+
+
 def blocks():
     """The indented blocks of commands; lines that end with a backslash are joined."""
     found = re.findall(r"(?:^    .*\n)+", PROSE, flags=re.MULTILINE)
