@@ -547,7 +547,7 @@ HUGEZERO_EXPORT int hugezero_grant_map(struct hugezero_grant *grant, uint32_t it
 /**
  * hugezero_grant_notify_mapped - tell the daemon that the grant is mapped and touched
  * @grant:  a grant. Borrowed.
- * @conn:   open connection of the same uid, not necessarily the one that the grant came by. Borrowed.
+ * @conn:   open connection of the same uid or an administrator, not necessarily the one that the grant came by. Borrowed.
  *
  * The daemon keeps extents of 1 GiB and more mapped for sharing their page tables. After this call it unmaps them, so that the
  * caller's data is not in its address space; without it that happens after a time (UnmapAfter=, 10 s). Call it when one byte
@@ -745,7 +745,7 @@ struct hugezero_pool_info {
 #define HUGEZERO_EXTENT_RETURNING UINT32_C(2) /* closed; being asked about, or in its grace period */
 #define HUGEZERO_EXTENT_PINNED UINT32_C(3)    /* dropped, but its pages are still pinned by a device or the kernel */
 
-/* One granted extent: those of the caller's uid, for root those of all. */
+/* One granted extent: those of the caller's uid, for administrators those of all. */
 struct hugezero_grant_info {
         uint32_t struct_bytes;    /* set by the caller: sizeof(struct hugezero_grant_info) */
         uint32_t extent;          /* its number within the grant, as the daemon counts */
@@ -934,7 +934,7 @@ HUGEZERO_EXPORT int hugezero_status_get_limit(const struct hugezero_status *stat
 
 /**
  * hugezero_daemon_reload - have the daemon read its configuration again
- * @conn:  open connection of an administrator: root, or the user that the daemon runs as. Borrowed.
+ * @conn:  open connection of an administrator: root, the user that the daemon runs as, those of AdminUsers=. Borrowed.
  *
  * Pools grow, shrink, come and go as the file says, and lose what hugezero_pool_resize() gave them. What is ready beyond a lower
  * target goes back to the kernel; what clients hold stays theirs. SIGHUP to the daemon does the same and tells its log alone.
@@ -958,7 +958,7 @@ HUGEZERO_EXPORT int hugezero_daemon_reload(struct hugezero_conn *conn);
 
 /**
  * hugezero_pool_resize - give a pool another target
- * @conn:          open connection of an administrator: root, or the user that the daemon runs as. Borrowed.
+ * @conn:          open connection of an administrator: root, the user that the daemon runs as, those of AdminUsers=. Borrowed.
  * @pool:          its name; NULL or "" for all pools. Borrowed.
  * @node:          NUMA node number, or HUGEZERO_NODE_ANY for all nodes
  * @target_bytes:  what it is to hold on each of these nodes, handed out or not; whole pages, in a pool of fixed extents whole

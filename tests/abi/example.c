@@ -8,11 +8,14 @@ int main(void) {
         void *memory;
         uint64_t bytes;
 
-        int r = hugezero_alloc(UINT64_C(8) << 20, 0, HUGEZERO_NODE_ANY, HUGEZERO_WAIT, &memory);
+        int r = hugezero_alloc(8 << 20, 0, HUGEZERO_NODE_ANY,
+                               HUGEZERO_WAIT, &memory);
         if (r < 0)
-                errx(1, "cannot get 8 MiB: %s (%s)", hugezero_conn_get_error_text(NULL), strerror(-r));
+                errx(1, "cannot get 8 MiB: %s",
+                     hugezero_conn_get_error_text(NULL));
         hugezero_alloc_size(memory, &bytes);
-        printf("%llu bytes at %p, the first is %d\n", (unsigned long long) bytes, memory, *(char *) memory);
+        printf("%llu bytes, the first is %d\n",
+               (unsigned long long) bytes, *(char *) memory);
         strcpy(memory, "ready to be written to");
         return hugezero_free(memory) < 0;
 }

@@ -26,6 +26,14 @@ def test_pages_that_are_read_as_text_are_no_wider_than_the_code():
     assert len(README.splitlines()) <= 150
 
 
+def test_tables_and_examples_of_the_man_pages_fit_80_columns():
+    """scdoc indents them by 11 columns; other lines are filled by man."""
+    for path in (path for folder in ("lib", "daemon", "tools", "systemd") for path in (ROOT / folder).rglob("*.scd")):
+        for block in re.findall(r"^```\n(.*?)^```$", path.read_text(), flags=re.MULTILINE | re.DOTALL):
+            lines = [line.expandtabs().replace("\\\\", "\\") for line in block.splitlines()]
+            assert [line for line in lines if len(line) > 80 - 11] == [], path
+
+
 def blocks():
     """The indented blocks of commands; lines that end with a backslash are joined."""
     found = re.findall(r"(?:^    .*\n)+", PROSE, flags=re.MULTILINE)
