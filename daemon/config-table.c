@@ -571,6 +571,12 @@ static int parse_ids(const struct config_key *key, const char *text, struct conf
                         return -EINVAL;
                 }
                 r = config_find_id(group, name, &ids.ids[ids.n]);
+                if (r < 0 && strcmp(name, "all") == 0) {
+                        (void) snprintf(reason, CONFIG_REASON_BYTES, "\"all\" is no %s%s; give %s", group ? "group" : "user",
+                                        strcmp(key->default_text, "all") == 0 ? ", and means everybody when it stands alone" : "",
+                                        key->unit);
+                        return -EINVAL;
+                }
                 if (r < 0) {
                         (void) snprintf(reason, CONFIG_REASON_BYTES, "%s \"%.64s\": %s; create the %s or take it out",
                                         group ? "group" : "user", name, config_lookup_error(-r), group ? "group" : "user");

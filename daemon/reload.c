@@ -15,6 +15,7 @@
 #include "config.h"
 #include "parse.h"
 #include "reload.h"
+#include "request.h"
 #include "stock.h"
 
 #define RESIZE_MAX_BYTES (UINT64_C(1) << 52) /* as Target=: the most that x86 can address physically */
@@ -196,6 +197,18 @@ __attribute__((format(printf, 3, 4))) static int say(char *ret_text, int error, 
         return error;
 }
 
+static int explain_nothing_found(const struct broker *broker, const char *pool, int node, char *ret_text) {
+        char choice[REQUEST_CHOICE_BYTES];
+
+        (void) request_describe_choice(broker, pool, choice);
+        for (size_t i = 0; i < broker->n_pools; i++)
+                if (node >= 0 && !broker->pools[i]->removed && strcmp(broker->pools[i]->name, pool) == 0)
+                        return say(ret_text, -ENOENT, "pool \"%s\" has no memory on node %d; %s", pool, node, choice);
+        if (pool[0] != 0)
+                return say(ret_text, -ENOENT, "there is no pool \"%s\"; %s", pool, choice);
+        return say(ret_text, -ENOENT, "no pool has memory on node %d; %s", node, choice);
+}
+
 int reload_resize(struct broker *broker, const char *pool, int node, uint64_t target_bytes, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         unsigned n_found = 0;
         char unit[FORMAT_SIZE_BYTES];
@@ -218,7 +231,7 @@ int reload_resize(struct broker *broker, const char *pool, int node, uint64_t ta
                                 pool_set_target(np, target_bytes, /* config= */ NULL);
                 }
         if (n_found == 0)
-                return say(ret_text, -ENOENT, "there is no pool \"%s\" on node %d; \"hugezeroctl status\" lists them", pool, node);
+                return explain_nothing_found(broker, pool, node, ret_text);
         broker->targets_changed = true;
         broker_kick(broker);
         return 0;

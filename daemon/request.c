@@ -101,11 +101,55 @@ __attribute__((format(printf, 3, 4))) static int say(char ret_text[WIRE_MAX_TEXT
         return error;
 }
 
+/* ", TEXT" behind what is there; "..." when that does not fit, and nothing after it. */
+static void add_to_list(char list[REQUEST_CHOICE_BYTES], size_t start, const char *text) {
+        size_t n = strlen(list);
+        bool is_first = n == start;
+
+        if (n >= 3 && strcmp(list + n - 3, "...") == 0)
+                return;
+        if (n + strlen(text) + sizeof(", , ...") > REQUEST_CHOICE_BYTES)
+                text = "...";
+        (void) snprintf(list + n, REQUEST_CHOICE_BYTES - n, "%s%s", is_first ? "" : ", ", text);
+}
+
+static bool has_pool(const struct broker *broker, const char *name) {
+        for (size_t i = 0; i < broker->n_pools; i++)
+                if (!broker->pools[i]->removed && strcmp(broker->pools[i]->name, name) == 0)
+                        return true;
+        return false;
+}
+
+const char *request_describe_choice(const struct broker *broker, const char *pool, char ret_text[REQUEST_CHOICE_BYTES]) {
+        bool is_about_nodes = pool[0] == 0 || has_pool(broker, pool);
+        char seen[PARSE_MAX_NODES] = {}, number[16];
+
+        (void) strcpy(ret_text, is_about_nodes ? "there is memory on node " : "the pools are: ");
+        size_t start = strlen(ret_text);
+        for (size_t i = 0; i < broker->n_pools; i++) {
+                const struct pool *other = broker->pools[i];
+
+                if (other->removed || (is_about_nodes && pool[0] && strcmp(pool, other->name) != 0))
+                        continue;
+                if (!is_about_nodes)
+                        add_to_list(ret_text, start, other->name);
+                for (size_t k = 0; is_about_nodes && k < other->n_nodes; k++) {
+                        int node = other->nodes[k].node;
+
+                        if (node < 0 || node >= PARSE_MAX_NODES || seen[node]++)
+                                continue;
+                        (void) snprintf(number, sizeof(number), "%d", node);
+                        add_to_list(ret_text, start, number);
+                }
+        }
+        return ret_text;
+}
+
 /* Why has this item no candidate at all? The first question that says no is the reason. */
 static int explain_no_candidate(const struct broker *broker, const struct wire_item *item, size_t idx, char *ret_text) {
         struct wire_item wish = *item;
         struct request_candidates candidates;
-        char page[FORMAT_SIZE_BYTES];
+        char page[FORMAT_SIZE_BYTES], choice[REQUEST_CHOICE_BYTES];
 
         for (size_t i = 0; item->pool[0] != 0 && i < broker->n_pools; i++)
                 if (strcmp(broker->pools[i]->name, item->pool) == 0 && item->page_size_bytes != 0 &&
@@ -115,9 +159,11 @@ static int explain_no_candidate(const struct broker *broker, const struct wire_i
         wish.node_mode = WIRE_NODE_ANY;
         request_find_candidates(broker, &wish, &candidates);
         if (candidates.n > 0)
-                return say(ret_text, -ENODEV, "item %zu: no pool that suits has memory on node %d", idx, item->node);
+                return say(ret_text, -ENODEV, "item %zu: no pool that suits has memory on node %d; %s", idx, item->node,
+                           request_describe_choice(broker, item->pool, choice));
         if (item->pool[0] != 0)
-                return say(ret_text, -ENOENT, "item %zu: there is no pool \"%s\"; \"hugezeroctl status\" lists them", idx, item->pool);
+                return say(ret_text, -ENOENT, "item %zu: there is no pool \"%s\"; %s", idx, item->pool,
+                           request_describe_choice(broker, item->pool, choice));
         wish.flags |= WIRE_ITEM_SEVERAL;
         request_find_candidates(broker, &wish, &candidates);
         if (candidates.n > 0)

@@ -26,6 +26,12 @@ struct request_candidates {
  * -ENOSPC (larger than any target, or all together than the targets), -EDQUOT (larger than what is left of the uid's quota), -EOPNOTSUPP (reopenable without SocketGroup=).
  */
 int request_check(const struct broker *broker, const struct request *request, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
+/*
+ * What there is instead of a pool or node that was asked for, in one sentence: the names of the pools, where @pool is none of them,
+ * else the nodes that it has (@pool "": any pool has).
+ */
+#define REQUEST_CHOICE_BYTES 128
+const char *request_describe_choice(const struct broker *broker, const char *pool, char ret_text[REQUEST_CHOICE_BYTES]);
 /* The node pools that may serve an item, best first. */
 void request_find_candidates(const struct broker *broker, const struct wire_item *item, struct request_candidates *ret_candidates);
 /* The item's size there: whole pages, whole extents in a fixed class; 0 where it does not fit 64 bits. */

@@ -382,8 +382,16 @@ static int connect_socket(const char *path, int *ret_fd) {
         return 0;
 }
 
+struct greeting {
+        struct call call; /* first */
+        bool is_other;    /* the daemon has answered with another version */
+};
+
 static int take_hello(struct call *call, const struct wire_message *message, int *fds, size_t n_fds) {
-        return message->d_hello.version == WIRE_VERSION && message->d_hello.features == 0 ? 0 : -EPROTO;
+        bool is_other = message->d_hello.version != WIRE_VERSION || message->d_hello.features != 0;
+
+        ((struct greeting *) call)->is_other = is_other;
+        return is_other ? -EPROTO : 0;
 }
 
 static int greet(struct hugezero_conn *conn) {
@@ -392,14 +400,16 @@ static int greet(struct hugezero_conn *conn) {
                 .c_hello = {.magic = WIRE_MAGIC, .version_min = WIRE_VERSION, .version_max = WIRE_VERSION},
         };
         /* Number 0, so that a daemon which refuses a client before reading anything can tell it why. */
-        struct call call = {.conn = conn, .answer_op = WIRE_D_HELLO, .answer = take_hello, .result = -EINPROGRESS};
+        struct greeting greeting = {
+                .call = {.conn = conn, .answer_op = WIRE_D_HELLO, .answer = take_hello, .result = -EINPROGRESS}};
+        struct call *call = &greeting.call;
 
-        TAILQ_INSERT_TAIL(&conn->calls, &call, link);
+        TAILQ_INSERT_TAIL(&conn->calls, call, link);
         int r = send_message(conn, &message);
-        if (r >= 0 || call.result != -EINPROGRESS)
-                r = conn_wait(conn, &call, OPEN_TIMEOUT_MS);
-        call_unlink(&call);
-        conn_set_text(conn, "%s", call.text);
+        if (r >= 0 || call->result != -EINPROGRESS)
+                r = conn_wait(conn, call, OPEN_TIMEOUT_MS);
+        call_unlink(call);
+        conn_set_text(conn, "%s", greeting.is_other ? "daemon and library speak no common version of the protocol" : call->text);
         return r == -EBADMSG || r == -EPROTONOSUPPORT ? -EPROTO : r;
 }
 
@@ -410,8 +420,6 @@ static void set_open_text(const char *path, int error, const char *reason) {
                 help = "; is hugezerod running there?";
         else if (error == -EACCES && !reason[0])
                 help = "; only root and members of the socket's group, SocketGroup=, may connect";
-        else if (error == -EPROTO)
-                help = "; daemon and library speak no common version of the protocol";
         else if (error == -ETIMEDOUT)
                 help = "; something listens there but does not answer";
         thread_set_text("cannot connect to '%.107s': %s%s", path, reason[0] ? reason : strerror(-error), help);

@@ -99,7 +99,7 @@ int bench_kernel_bind(struct bench *bench) {
                 r = negative_errno();
         if (r < 0) {
                 ctl_error("binding: node %" PRId32 ": %s; /sys/devices/system/node/has_memory lists the nodes", bench->node,
-                          strerror(-r));
+                          r == -EINVAL ? "there is no such node, or it has no memory" : strerror(-r));
                 return CTL_EXIT_FAILED;
         }
         bench->n_cpus = (unsigned) CPU_COUNT(&bench->cpus);

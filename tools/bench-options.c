@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the measurements of hugezeroctl bench have in common before they begin. */
+#include <errno.h>
+
 #include "bench.h"
 #include "parse.h"
 
 int bench_take_option(struct bench *bench, const char *verb, int option, const char *value) {
         uint64_t n;
+        int r;
         switch (option) {
         case BENCH_OPTION_BYTES:
-                if (parse_size(value, &bench->bytes) < 0 || bench->bytes == 0)
+                r = parse_size(value, &bench->bytes);
+                if (r == -ERANGE)
+                        return ctl_usage_error(verb, "option --bytes=%s: " PARSE_SIZE_TOO_LARGE, value);
+                if (r < 0 || bench->bytes == 0)
                         return ctl_usage_error(verb, "option --bytes=%s: a size as 8G is expected", value);
                 return CTL_EXIT_OK;
         case BENCH_OPTION_PAGE_SIZE:

@@ -77,6 +77,11 @@ int bench_pool_wait(const struct bench *bench, uint64_t bytes, bool is_whole) {
         }
 }
 
+static int complain_of_name(const struct bench *bench) {
+        ctl_error("looking for the pool: '%s': the daemon has none of this name; hugezeroctl status lists them", bench->pool);
+        return CTL_EXIT_FAILED;
+}
+
 int bench_pool_page_size(const struct bench *bench, uint64_t *ret_bytes) {
         _cleanup_status_ struct hugezero_status *status = NULL;
         int exit_code = ctl_read_status(bench->ctl, bench->conn, &status);
@@ -89,7 +94,33 @@ int bench_pool_page_size(const struct bench *bench, uint64_t *ret_bytes) {
                         return CTL_EXIT_OK;
                 }
         }
-        ctl_error("looking for the pool: '%s': the daemon has none of this name; hugezeroctl status lists them", bench->pool);
+        return complain_of_name(bench);
+}
+
+/* No pool can be measured: which of the things that were asked for has none? */
+static int complain_of_choice(const struct bench *bench, const struct hugezero_status *status) {
+        char page[FORMAT_SIZE_BYTES], other[FORMAT_SIZE_BYTES];
+        bool has_pages = false;
+        (void) format_size(bench->page_size_bytes, page);
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                if (hugezero_status_get_pool(status, idx, &pool) < 0 || (bench->pool && strcmp(pool.name, bench->pool) != 0))
+                        continue;
+                has_pages = has_pages || pool.page_size_bytes == bench->page_size_bytes;
+                if (bench->pool && !has_pages) {
+                        ctl_error("looking for the pool: '%s': it has pages of %s, not of %s; leave out --page-size or --pool",
+                                  bench->pool, format_size(pool.page_size_bytes, other), page);
+                        return CTL_EXIT_FAILED;
+                }
+        }
+        if (has_pages)
+                ctl_error("looking for a pool: %s: no pool has memory on node %" PRId32 "; hugezeroctl status lists them, --node "
+                          "names another node", bench->pool ? bench->pool : bench->ctl->socket_path, bench->node);
+        else if (bench->pool)
+                complain_of_name(bench);
+        else
+                ctl_error("looking for a pool: %s: no pool has pages of %s; hugezeroctl status lists them, --page-size names "
+                          "another size", bench->ctl->socket_path, page);
         return CTL_EXIT_FAILED;
 }
 
@@ -106,7 +137,9 @@ int bench_pool_unit(const struct bench *bench, uint64_t *ret_bytes) {
                 uint64_t bytes = pool.extent_bytes ? pool.extent_bytes : pool.page_size_bytes; /* 0: any size */
                 least_bytes = bytes < least_bytes ? bytes : least_bytes;
         }
-        *ret_bytes = least_bytes == UINT64_MAX ? bench->page_size_bytes : least_bytes;
+        if (least_bytes == UINT64_MAX)
+                return complain_of_choice(bench, status);
+        *ret_bytes = least_bytes;
         return CTL_EXIT_OK;
 }
 

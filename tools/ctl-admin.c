@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* hugezeroctl reload, resize and drain: what administrators change while the daemon runs. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -112,7 +113,10 @@ static int parse_resize(struct ctl *ctl, int argc, char *argv[], struct target *
         }
         if (n_words < 2)
                 return ctl_usage_error("resize", "a pool and a size are expected");
-        if (parse_size(words[1], &target->bytes) < 0)
+        int r = parse_size(words[1], &target->bytes);
+        if (r == -ERANGE)
+                return ctl_usage_error("resize", "size '%s': " PARSE_SIZE_TOO_LARGE, words[1]);
+        if (r < 0)
                 return ctl_usage_error("resize", "size '%s': a size like 2M or 8G is expected", words[1]);
         int exit_code = set_pool(target, "resize", words[0]);
         return exit_code == CTL_EXIT_OK ? -1 : exit_code;

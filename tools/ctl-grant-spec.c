@@ -63,11 +63,16 @@ static int take_node(const char *value, struct ctl_grant_spec *spec, char *error
 }
 
 static int take_value(int key, const char *value, struct ctl_grant_spec *spec, char *error) {
+        int r;
+
         switch (key) {
         case KEY_NAME:
                 return take_name(value, spec, error);
         case KEY_BYTES:
-                if (parse_size(value, &spec->bytes) < 0 || spec->bytes == 0)
+                r = parse_size(value, &spec->bytes);
+                if (r == -ERANGE)
+                        return fail(error, "bytes=%s: " PARSE_SIZE_TOO_LARGE, value);
+                if (r < 0 || spec->bytes == 0)
                         return fail(error, "bytes=%s: a size as 2M, 8G or 4194304, larger than 0, is expected", value);
                 return 0;
         case KEY_PAGE_SIZE:

@@ -25,7 +25,7 @@ static const char help[] = "Usage: hugezeroctl hold [OPTIONS] SPEC...\n"
                            "  --socket PATH   the daemon's socket\n"
                            "  --help          this text\n";
 
-/* Returns an exit code, or -1: go on. */
+/* Returns an exit code, or -1: go on. The options may stand before, between and behind the grants. */
 static int parse_options(struct ctl *ctl, int argc, char *argv[], struct ctl_acquire *acquire) {
         enum { OPTION_NO_REOPEN = CTL_OPTION_OWN };
         static const struct option options[] = {
@@ -34,9 +34,13 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct ctl_acq
                 {"no-reopen", no_argument, NULL, OPTION_NO_REOPEN},
                 {},
         };
-        int option, exit_code = CTL_EXIT_OK;
-        while ((option = ctl_getopt(ctl, "hold", argc, argv, options, help)) != -1) {
-                if (option == OPTION_NO_REOPEN)
+        for (;;) {
+                int option = ctl_getopt(ctl, "hold", argc, argv, options, help), exit_code = CTL_EXIT_OK;
+                if (option == -1 && optind == argc)
+                        break;
+                if (option == -1)
+                        exit_code = ctl_acquire_add(acquire, "hold", argv[optind++]);
+                else if (option == OPTION_NO_REOPEN)
                         acquire->is_plain = true;
                 else if (option == CTL_OPTION_WAIT || option == CTL_OPTION_FILL)
                         exit_code = ctl_acquire_set_miss(acquire, "hold", option, optarg, argv[optind]);
@@ -45,14 +49,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct ctl_acq
                 if (exit_code != CTL_EXIT_OK)
                         return exit_code;
         }
-        if (optind == argc)
-                return ctl_usage_error("hold", "no grant is given");
-        for (; optind < argc; optind++) {
-                exit_code = ctl_acquire_add(acquire, "hold", argv[optind]);
-                if (exit_code != CTL_EXIT_OK)
-                        return exit_code;
-        }
-        return -1;
+        return acquire->n_specs ? -1 : ctl_usage_error("hold", "no grant is given");
 }
 
 int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]) {

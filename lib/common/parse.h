@@ -18,6 +18,7 @@ int parse_bool(const char *text, bool *ret_value);   /* yes/no, true/false, on/o
  * Bytes. 2097152, 2048k, 2048kB, 2048KiB, 2M, 2MB, 2Mi, 2MiB, 1.5G, also with one blank before the unit and in lower case; all
  * units are powers of 1024. What is not a whole number of bytes is rounded down.
  */
+#define PARSE_SIZE_TOO_LARGE "it is too large: sizes end below 16E" /* what -ERANGE means */
 int parse_size(const char *text, uint64_t *ret_bytes);
 
 /* Milliseconds. "500ms", "10" (seconds), "10s", "5min", "2h", "1min 30s"; "infinity" gives UINT64_MAX. */

@@ -303,6 +303,14 @@ def test_status_as_json_has_the_promised_keys(start_daemon):
         assert node["ready_bytes"] == sum(row["ready_bytes"] for row in mine) > 0
 
 
+def test_options_of_hold_may_stand_behind_its_grants(start_daemon, start_hold):
+    daemon = start_full(start_daemon, "2M:2M:16M")
+    start_hold(daemon, "bytes=2M", "--wait=5s", "bytes=4M,several", "--no-reopen", n_extents=3)
+    assert_complains(daemon.control("hold", "bytes=2M", "-x"), 2, "option -x: there is no such option")
+    assert_complains(daemon.control("hold", "bytes=2M", "--wait", "5s"), 2, "--wait=10s")
+    assert_complains(daemon.control("hold", "--no-reopen"), 2, "no grant is given")
+
+
 def test_status_counts_what_was_granted(start_daemon, start_hold):
     daemon = start_full(start_daemon, "2M:2M:16M")
     start_hold(daemon, "--no-reopen", "bytes=2M")

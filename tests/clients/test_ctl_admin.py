@@ -53,12 +53,23 @@ def test_resize_changes_one_pool_until_the_next_reload(start_daemon):
 def test_what_the_daemon_refuses_to_resize_stays_as_it_was(start_daemon):
     daemon = start_full(start_daemon)
     before = targets(daemon)
-    assert_complains(daemon.control("resize", "nosuch", "2M"), 1, "nosuch", "hugezeroctl status")
-    assert_complains(daemon.control("resize", "a", "2M", "--node", "1000"), 1, "1000")
+    nodes = f"there is memory on node {', '.join(sorted({str(row['node']) for row in daemon.pools()}, key=int))}\n"
+    for words in ["resize", "nosuch", "2M"], ["resize", "nosuch", "2M", "--node", "1000"], ["drain", "--pool", "nosuch"]:
+        answer = daemon.control(*words)
+        assert_complains(answer, 1)
+        assert answer.stderr.endswith(': there is no pool "nosuch"; the pools are: a, b\n')
+    for words in ["resize", "a", "2M"], ["drain", "--pool", "a"]:
+        answer = daemon.control(*words, "--node", "1000")
+        assert_complains(answer, 1)
+        assert answer.stderr.endswith(f': pool "a" has no memory on node 1000; {nodes}')
+    answer = daemon.control("drain", "--node", "1000")
+    assert_complains(answer, 1)
+    assert answer.stderr.endswith(f": no pool has memory on node 1000; {nodes}")
     assert_complains(daemon.control("resize", "a", "3M"), 1, "2 MiB")
     assert_complains(daemon.control("resize", "b", "2M"), 1, "4 MiB")
     assert_complains(daemon.control("resize", "a" * 40, "2M"), 1, "31")
     assert_complains(daemon.control("drain", "--pool", "nosuch", "--wait"), 1, "nosuch")
+    assert_complains(daemon.control("resize", "a", "16E"), 2, "too large")
     assert targets(daemon) == before == {"a": 32 * MIB, "b": 16 * MIB}
 
 

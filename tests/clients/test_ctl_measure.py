@@ -44,6 +44,25 @@ def test_bench_measures_all_modes_and_the_pool_recovers_for_each_run(start_daemo
     assert daemon.status()["n_granted_total"] == 2 * (1 + 3)
 
 
+def test_bench_says_which_of_what_was_asked_for_no_pool_has(start_daemon):
+    daemon = start_full(start_daemon, "2M:auto:8M")
+    pool = daemon.pool()["name"]
+    for words, complaint in {
+        "--page-size 1G": "no pool has pages of 1 GiB; hugezeroctl status lists them, --page-size names another size",
+        "--page-size 4k": "no pool has pages of 4 KiB; hugezeroctl status lists them, --page-size names another size",
+        "--latency --page-size 1G": "no pool has pages of 1 GiB; hugezeroctl status lists them, --page-size names another size",
+        f"--page-size 1G --pool {pool}": f"'{pool}': it has pages of 2 MiB, not of 1 GiB; leave out --page-size or --pool",
+        "--pool nosuch": "'nosuch': the daemon has none of this name; hugezeroctl status lists them",
+        "--pool nosuch --page-size 2M": "'nosuch': the daemon has none of this name; hugezeroctl status lists them",
+        "--node 1000": "node 1000: there is no such node, or it has no memory; /sys/devices/system/node/has_memory lists the nodes",
+    }.items():
+        answer = daemon.control("bench", *words.split())
+        assert_complains(answer, 1)
+        assert answer.stderr.endswith(f": {complaint}\n"), answer.stderr
+    for part in [], ["clear"], ["procs"]:
+        assert_complains(daemon.control("bench", *part, "--bytes", "16E"), 2, "16E", "too large")
+
+
 def test_bench_as_a_table_has_a_row_for_each_mode(start_daemon):
     daemon = start_full(start_daemon, "2M:auto:32M")
     text = daemon.control("bench", "--bytes", "8M", "--runs", "1").stdout

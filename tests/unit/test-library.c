@@ -61,6 +61,19 @@ static void assert_open_fails(fake_script_fn script, int error, const char *word
         fake_stop(&fake);
 }
 
+/* What the daemon has said is enough. */
+static void a_refused_version_is_told_once(void **state) {
+        struct hugezero_conn *conn;
+        struct fake_daemon fake;
+        char text[256];
+
+        fake_start(&fake, script_refuse_version, NULL);
+        assert_int_equal(hugezero_conn_open(fake.path, &conn), -EPROTO);
+        (void) snprintf(text, sizeof(text), "cannot connect to '%s': this daemon speaks version 7 only", fake.path);
+        assert_string_equal(hugezero_conn_get_error_text(NULL), text);
+        fake_stop(&fake);
+}
+
 static void each_reason_not_to_connect_has_its_error(void **state) {
         assert_open_fails(script_version_2, -EPROTO, "version");
         assert_open_fails(script_refuse_version, -EPROTO, "speaks version 7 only");
@@ -580,6 +593,7 @@ static void a_forked_child_keeps_grants_and_leaves_the_connection_alone(void **s
 int main(void) {
         const struct CMUnitTest tests[] = {
                 test_without_fd_leak(each_reason_not_to_connect_has_its_error),
+                test_without_fd_leak(a_refused_version_is_told_once),
                 test_without_fd_leak(a_socket_that_is_not_served_has_its_error),
                 test_without_fd_leak(a_socket_without_permission_has_its_error),
                 test_without_fd_leak(the_environment_names_the_socket),
