@@ -6,8 +6,8 @@ import errno
 import pytest
 from harness import holder, wait_until
 from harness.child import ChildError
-from harness.pages import MIB, PAGE_2M, need_pages
-from hugezero_client import Item
+from harness.pages import MIB, PAGE_2M, free, need_pages
+from hugezero_client import Client, Item
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
 TWO_POOLS = QUICK + "[Pool a]\nExtentSize=2M\nTarget=16M\n[Pool b]\nExtentSize=2M\nTarget=16M\n"
@@ -309,6 +309,23 @@ def test_a_waiting_client_that_hangs_up_loses_its_place_and_nothing_else(start_d
     wait_until(lambda: daemon.status()["n_waiting"] == 1, "the first request is forgotten")
     first.kill()
     assert len(stays.result()) == 4
+
+
+def test_what_is_filled_for_a_client_that_goes_is_ready_for_others_and_charged_to_nobody(start_daemon, start_child):
+    """The pool itself fills one page a second, so that all the rest is filled for the client."""
+    daemon = start_full(start_daemon, "", 200, QUICK + "Batch=2M\nBackgroundRate=2M\n[Pool p]\nTarget=2M\nLow=0%\n")
+    child = start_child(uid=65534)
+    with Client(daemon.socket_path) as client:
+        client.resize(400 * MIB)
+        n_free = free()
+        child.start(holder.acquire, daemon.socket_path, 400 * MIB, on_miss="fill")
+        wait_until(lambda: free() < n_free - 100, "it is filled for the client")
+        with daemon.stopped():
+            child.kill()
+        daemon.wait_pool(lambda row: row["ready_bytes"] == 400 * MIB, "all of it is ready")
+        limits = client.limits()
+        assert [limits.get((65534, kind), (0,))[0] for kind in ("bytes", "grants", "waiting")] == [0, 0, 0]
+    start_child().call(holder.acquire, daemon.socket_path, 400 * MIB)
 
 
 def test_two_clients_that_each_want_both_of_two_pools_do_not_deadlock(start_daemon, start_child):
