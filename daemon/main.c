@@ -17,6 +17,7 @@
 #include "config-build.h"
 #include "config.h"
 #include "files.h"
+#include "kernelfs.h"
 #include "log.h"
 #include "manager.h"
 #include "stdfds.h"
@@ -113,6 +114,27 @@ static int check_file_limit(const struct topology *topology) {
         return -EMFILE;
 }
 
+/* Reads what machine this is, or says why that is not possible. */
+static int look_at_machine(struct topology **ret_topology) {
+        const char *proc = kernelfs_proc_fault(), *sys = kernelfs_sys_fault();
+        int r = proc || sys ? -ENOENT : topology_new("/sys", ret_topology);
+
+        if (proc)
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "%s: hugezerod opens its memory by /proc/self/fd and reads there who its clients are; mount it: "
+                          "mount -t proc proc /proc", proc);
+        if (sys)
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "%s: hugezerod reads there which nodes and hugepages the machine has; mount it: mount -t sysfs sysfs /sys",
+                          sys);
+        if (r < 0 && !proc && !sys)
+                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "reading the machine's nodes and page sizes from /sys failed: %s", r == -ENOSYS ?
+                          "this kernel has no hugepages, /sys/kernel/mm/hugepages is missing or empty; use one with CONFIG_HUGETLBFS" :
+                          strerror(-r));
+        return r;
+}
+
 static int run(const struct topology *topology, const struct config_args *args, struct config *config) {
         static struct inherited inherited; /* 16 KiB */
         struct manager *manager;
@@ -159,12 +181,9 @@ int main(int argc, char **argv) {
         if (r <= 0)
                 return r < 0 ? 2 : complain_of_output("hugezerod") < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         log_open(LOG_INFO);
-        r = topology_new("/sys", &topology);
-        if (r < 0) {
-                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
-                          "reading the machine's nodes and page sizes from /sys failed: %s", strerror(-r));
+        r = look_at_machine(&topology);
+        if (r < 0)
                 return fail();
-        }
         args.config_path = arg_config_path;
         args.socket_path = arg_socket_path;
         args.n_pool_specs = arg_n_pool_specs;

@@ -24,8 +24,8 @@ static int default_page_size(uint64_t *ret_bytes) {
         char line[128];
         uint64_t kib;
 
-        if (!meminfo)
-                return negative_errno();
+        if (!meminfo) /* in a container without /proc */
+                return -EOPNOTSUPP;
         while (fgets(line, sizeof(line), meminfo))
                 if (sscanf(line, "Hugepagesize: %" SCNu64 " kB", &kib) == 1 && kib > 0) {
                         *ret_bytes = kib * 1024;

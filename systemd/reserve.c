@@ -14,6 +14,7 @@
 #include "cmdline.h"
 #include "complain.h"
 #include "config-build.h"
+#include "kernelfs.h"
 #include "reserve-pages.h"
 #include "stdfds.h"
 
@@ -189,6 +190,10 @@ int main(int argc, char **argv) {
         r = parse_arguments(argc, argv);
         if (r <= 0)
                 return r < 0 ? 2 : complain_of_output("hugezero-reserve") < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        if (kernelfs_sys_fault()) {
+                say(LOG_ERR, "%s: the kernel's hugepages are reserved there; mount it: mount -t sysfs sysfs /sys", kernelfs_sys_fault());
+                return EXIT_FAILURE;
+        }
         _cleanup_close_ int sysfs_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         r = sysfs_fd < 0 ? negative_errno() : read_nodes_with_memory(sysfs_fd, all_nodes);
         if (r < 0) {

@@ -15,6 +15,7 @@
 
 #include "bench.h"
 #include "cleanup.h"
+#include "kernelfs.h"
 #include "parse.h"
 
 void bench_touch(void *addr, uint64_t bytes, uint64_t page_size_bytes) {
@@ -136,7 +137,10 @@ int bench_kernel_check_free(const struct bench *bench, uint64_t bytes) {
         char size[FORMAT_SIZE_BYTES];
         (void) format_size(bench->page_size_bytes, size);
         if (!count_usable(bench, &n_usable)) {
-                ctl_error("looking for free pages: /sys/kernel/mm/hugepages: this kernel has no pages of %s", size);
+                if (kernelfs_sys_fault())
+                        ctl_error("looking for free pages: %s", kernelfs_sys_fault());
+                else
+                        ctl_error("looking for free pages: /sys/kernel/mm/hugepages: this kernel has no pages of %s", size);
                 return CTL_EXIT_FAILED;
         }
         if (n_usable >= n_needed)

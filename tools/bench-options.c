@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "bench.h"
+#include "kernelfs.h"
 #include "parse.h"
 
 int bench_take_option(struct bench *bench, const char *verb, int option, const char *value) {
@@ -61,7 +62,8 @@ int bench_choose_memory(struct bench *bench) {
         if (!bench->page_size_bytes)
                 bench->page_size_bytes = bench_kernel_default_page_size();
         if (!bench->page_size_bytes) {
-                ctl_error("choosing a page size: /proc/meminfo: this kernel has no hugepages");
+                ctl_error("choosing a page size: %s", kernelfs_proc_fault() ? kernelfs_proc_fault()
+                                                                            : "/proc/meminfo: this kernel has no hugepages");
                 return CTL_EXIT_FAILED;
         }
         bench->unit_bytes = bench->page_size_bytes;

@@ -138,6 +138,7 @@ int ctl_verb_doctor(struct ctl *ctl, int argc, char *argv[]) {
         /* A made-up host has no daemon and no kernel of its own. */
         if (!*doctor.root)
                 check_socket(&doctor, ctl);
+        doctor_check_mounts(&doctor);
         doctor_check_pages(&doctor);
         doctor_check_nodes(&doctor);
         doctor_check_cgroup(&doctor);

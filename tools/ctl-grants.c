@@ -11,6 +11,7 @@
 #include "cleanup.h"
 #include "ctl-holders.h"
 #include "ctl.h"
+#include "kernelfs.h"
 #include "parse.h"
 
 static const char help[] = "Usage: hugezeroctl grants [OPTIONS]\n"
@@ -242,6 +243,10 @@ int ctl_verb_grants(struct ctl *ctl, int argc, char *argv[]) {
                 return exit_code;
         if (grants.has_holders && geteuid() != 0) {
                 ctl_error("looking for holders: /proc: only root may look into all processes; try sudo");
+                return CTL_EXIT_FAILED;
+        }
+        if (grants.has_holders && kernelfs_proc_fault()) {
+                ctl_error("looking for holders: %s", kernelfs_proc_fault());
                 return CTL_EXIT_FAILED;
         }
         exit_code = read_grants(ctl, &grants);

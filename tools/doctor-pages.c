@@ -74,6 +74,8 @@ static void check_size(struct doctor *doctor, uint64_t page_size_bytes, uint64_t
 
 void doctor_check_pages(struct doctor *doctor) {
         uint64_t sizes[DOCTOR_MAX_SIZES], n_pages[DOCTOR_MAX_SIZES] = {}, n_all = 0;
+        if (!doctor_has(doctor, "/sys"))
+                return;
         size_t n_sizes = doctor_page_sizes(doctor, sizes);
         if (!n_sizes) {
                 doctor_add(doctor, DOCTOR_PROBLEM, "pages",
@@ -140,6 +142,8 @@ static void check_nodes_of_size(struct doctor *doctor, uint64_t page_size_bytes,
 void doctor_check_nodes(struct doctor *doctor) {
         uint64_t with_memory[PARSE_MAX_NODES / 64], with_cpus[PARSE_MAX_NODES / 64] = {}, sizes[DOCTOR_MAX_SIZES];
         char line[4096];
+        if (!doctor_has(doctor, "/sys"))
+                return;
         if (!doctor_read_line(doctor, line, sizeof(line), SYSFS_NODE "/has_memory") || parse_node_list(line, with_memory) < 0) {
                 doctor_add(doctor, DOCTOR_OK, "nodes", "this kernel knows no NUMA nodes: all memory is equally near");
                 return;
@@ -184,6 +188,8 @@ void doctor_check_cgroup(struct doctor *doctor) {
         uint64_t sizes[DOCTOR_MAX_SIZES];
         size_t n_sizes = doctor_page_sizes(doctor, sizes);
         unsigned n_found = 0;
+        if (!doctor_has(doctor, "/proc") || !doctor_has(doctor, "/sys"))
+                return;
         if (doctor->daemon_pid)
                 (void) snprintf(path, sizeof(path), "/proc/%d/cgroup", (int) doctor->daemon_pid);
         else

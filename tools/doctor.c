@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "doctor.h"
+#include "kernelfs.h"
 #include "parse.h"
 
 #define PATH_BYTES 4096 /* kernel limit */
@@ -97,6 +99,27 @@ bool doctor_find_line(const struct doctor *doctor, const char *path, const char 
                         return true;
                 }
         return false;
+}
+
+bool doctor_has(const struct doctor *doctor, const char *mount) {
+        char path[PATH_BYTES];
+        if (!*doctor->root)
+                return !(strcmp(mount, "/proc") == 0 ? kernelfs_proc_fault() : kernelfs_sys_fault());
+        (void) snprintf(path, sizeof(path), "%s%s", doctor->root, mount);
+        return access(path, R_OK | X_OK) == 0;
+}
+
+void doctor_check_mounts(struct doctor *doctor) {
+        if (!doctor_has(doctor, "/proc")) {
+                doctor_add(doctor, DOCTOR_PROBLEM, "mounts",
+                           "/proc is not mounted or cannot be read: limits, control groups and the kernel are not looked at");
+                doctor_advise(doctor, "mount -t proc proc /proc; the daemon needs it too");
+        }
+        if (!doctor_has(doctor, "/sys")) {
+                doctor_add(doctor, DOCTOR_PROBLEM, "mounts",
+                           "/sys is not mounted or cannot be read: pages, nodes and control groups are not looked at");
+                doctor_advise(doctor, "mount -t sysfs sysfs /sys; the daemon needs it too, read-only is enough");
+        }
 }
 
 static int compare_sizes(const void *left, const void *right) {

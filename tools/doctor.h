@@ -51,6 +51,10 @@ bool doctor_find_line(const struct doctor *doctor, const char *path, const char 
 /* The page sizes of the kernel, smallest first. Returns how many. */
 size_t doctor_page_sizes(const struct doctor *doctor, uint64_t ret_bytes[DOCTOR_MAX_SIZES]);
 
+/* Is @mount ("/proc" or "/sys") there? What is missing in it is an answer only then. */
+bool doctor_has(const struct doctor *doctor, const char *mount);
+
+void doctor_check_mounts(struct doctor *doctor); /* doctor.c: the file systems that the others look at */
 void doctor_check_pages(struct doctor *doctor);  /* doctor-pages.c: reserved, free, surplus, overcommit */
 void doctor_check_nodes(struct doctor *doctor);  /* doctor-pages.c: pages on the wrong nodes */
 void doctor_check_cgroup(struct doctor *doctor); /* doctor-pages.c: hugetlb controller */

@@ -365,6 +365,8 @@ def test_doctor_leaves_no_page_and_no_file_behind(build):
 
 
 def test_doctor_finds_a_made_up_host_ill(build, tmp_path):
+    for name in "proc", "sys":
+        (tmp_path / name).mkdir()
     findings = diagnose(ctl(build, "doctor", "--json", "--root", tmp_path))
     (pages,) = [finding for finding in findings if finding["check"] == "pages"]
     assert pages["level"] == "problem"

@@ -117,6 +117,35 @@ def test_a_wrong_configuration_is_refused_with_file_line_and_key(build, tmp_path
         assert word in answer.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide a mount")
+@pytest.mark.parametrize("hidden", ["/proc", "/sys"])
+def test_a_missing_proc_or_sys_is_what_the_programs_complain_of(build, tmp_path, hidden):
+    """Over an empty folder: what looks like a kernel without hugepages or users is none."""
+
+    def say(*command):
+        script = f'mount -t tmpfs none {hidden} && exec "$@"'
+        env = dict(os.environ, LD_LIBRARY_PATH=str(build / "lib"), HUGEZERO_SOCKET=str(tmp_path / "socket"), **sanitizer_environment(65534))
+        return subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *command], env=env, capture_output=True, text=True, timeout=30, check=False)
+
+    config = tmp_path / "hugezerod.conf"
+    config.write_text("")
+    for option in [], ["--check-config"]:
+        answer = say(build / "daemon" / "hugezerod", "--config", config, "--pool", "2M:2M:2M", "--socket", tmp_path / "socket", *option)
+        assert answer.returncode == 1 and f"{hidden} is not mounted" in answer.stderr, answer
+        assert "user namespace" not in answer.stderr and "no hugepages" not in answer.stderr
+    answer = say(build / "tools" / "hugezeroctl", "doctor")
+    assert answer.returncode == 1 and f"PROBLEM  mounts: {hidden} is not mounted" in answer.stdout, answer
+    assert "this kernel" not in answer.stdout
+    answer = say(build / "tools" / "hugezeroctl", "bench", "clear", "--bytes", "2M", "--runs", "1")
+    assert answer.returncode == 1 and f"{hidden} is not mounted" in answer.stderr, answer
+    if hidden == "/sys":
+        answer = say(build / "systemd" / "hugezero-reserve", "--config", config)
+        assert answer.returncode == 1 and "/sys is not mounted" in answer.stderr, answer
+    else:
+        answer = say(build / "tools" / "hugezeroctl", "grants", "--holders")
+        assert answer.returncode == 1 and "/proc is not mounted" in answer.stderr, answer
+
+
 @pytest.mark.parametrize("limit", [20, 60])
 def test_a_limit_of_files_too_small_to_serve_stops_the_start(start_daemon, limit):
     with pytest.raises(DaemonFailed) as failure:

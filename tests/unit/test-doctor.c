@@ -88,6 +88,7 @@ static int teardown(void **state) {
 }
 
 static void examine(struct host *host) {
+        doctor_check_mounts(&host->doctor);
         doctor_check_pages(&host->doctor);
         doctor_check_nodes(&host->doctor);
         doctor_check_cgroup(&host->doctor);
@@ -137,7 +138,7 @@ static void a_kernel_without_hugepages_is_a_problem(void **state) {
         struct host *host = *state;
         char path[512];
 
-        (void) snprintf(path, sizeof(path), "%s/sys", host->root);
+        (void) snprintf(path, sizeof(path), "%s/sys/kernel/mm", host->root);
         assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
         examine(host);
         finds(host, DOCTOR_PROBLEM, "pages", "no hugepages", "CONFIG_HUGETLBFS");
@@ -223,6 +224,27 @@ static void the_daemons_group_and_limits_are_looked_at_when_it_is_known(void **s
         finds(host, DOCTOR_PROBLEM, "nofile", "the daemon may open up to 1024", "LimitNOFILE=");
 }
 
+static void what_is_not_mounted_is_named_and_no_answer(void **state) {
+        static const char *const mounts[] = {"proc", "sys"};
+        struct host *host = *state;
+        char from[128], to[128];
+
+        for (size_t i = 0; i < ELEMENTSOF(mounts); i++) {
+                (void) snprintf(from, sizeof(from), "%s/%s", host->root, mounts[i]);
+                (void) snprintf(to, sizeof(to), "%s/not-%s", host->root, mounts[i]);
+                assert_int_equal(rename(from, to), 0);
+                examine(host);
+                (void) snprintf(from, sizeof(from), "/%s is not mounted", mounts[i]);
+                finds(host, DOCTOR_PROBLEM, "mounts", from, "mount -t");
+                assert_int_equal(count(host, DOCTOR_PROBLEM), 1);
+                for (size_t k = 0; k < host->doctor.n_findings; k++)
+                        assert_null(strstr(host->doctor.findings[k].text, "this kernel"));
+                doctor_done(&host->doctor);
+                (void) snprintf(from, sizeof(from), "%s/%s", host->root, mounts[i]);
+                assert_int_equal(rename(to, from), 0);
+        }
+}
+
 static void pools_that_the_limit_of_files_stops_are_a_problem(void **state) {
         struct host *host = *state;
 
@@ -302,6 +324,7 @@ int main(void) {
                 on_a_host(the_daemons_group_and_limits_are_looked_at_when_it_is_known),
                 on_a_host(pools_that_the_limit_of_files_stops_are_a_problem),
                 on_a_host(small_limits_are_problems),
+                on_a_host(what_is_not_mounted_is_named_and_no_answer),
                 on_a_host(locked_memory_is_noted_unless_unlimited),
                 on_a_host(an_old_kernel_is_a_problem),
                 on_a_host(init_on_alloc_is_noted_wherever_it_is_set),
