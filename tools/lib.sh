@@ -74,20 +74,28 @@ free_pages() { # PAGE_SIZE_KIB; free, and reserved by nobody
         echo $(($(< "$dir/free_hugepages") - $(< "$dir/resv_hugepages")))
 }
 
+# borrowable_pages PAGE_SIZE_KIB - how many borrow_pages could add at most
+borrowable_pages() {
+        # chosen: compilers and tests get along with 2 GiB of ordinary memory
+        local room_kib=$(($(meminfo_kib MemAvailable) - 2 * 1024 * 1024))
+        ((room_kib > 0)) && [[ -w /sys/kernel/mm/hugepages/hugepages-$1kB/nr_hugepages ]] || room_kib=0
+        echo $((room_kib / $1))
+}
+
 # borrow_pages PAGE_SIZE_KIB N - sees to it that N pages are free and unreserved, as far as the memory goes. Never fails: what
 # cannot be had is the caller's to find out.
 borrow_pages() {
-        local size_kib=$1 n=$2 dir=/sys/kernel/mm/hugepages/hugepages-$1kB room_kib node_dir added
+        local size_kib=$1 n=$2 dir=/sys/kernel/mm/hugepages/hugepages-$1kB n_most node_dir added
         [[ -d $dir ]] || return 0
         n=$((n - $(free_pages "$size_kib")))
-        # chosen: compilers and tests get along with 2 GiB of ordinary memory
-        room_kib=$(($(meminfo_kib MemAvailable) - 2 * 1024 * 1024))
-        ((n * size_kib <= room_kib)) || n=$((room_kib / size_kib))
         ((n > 0)) || return 0
         if [[ ! -w $dir/nr_hugepages ]]; then
                 say "$n more free pages of $size_kib KiB are wanted, but $dir/nr_hugepages cannot be written (not root?)"
                 return 0
         fi
+        n_most=$(borrowable_pages "$size_kib")
+        ((n <= n_most)) || n=$n_most
+        ((n > 0)) || return 0
         while read -r node_dir added; do
                 borrowed[$node_dir]=$((${borrowed[$node_dir]:-0} + added))
         done < <(with_pages_lock add_pages "$dir" "$n")

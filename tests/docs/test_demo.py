@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 
 import pytest
-from harness.pages import need_pages
+from harness.pages import count, need_pages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -23,11 +23,19 @@ def test_help_fits_80_columns_and_goes_to_stdout():
     assert max(map(len, answer.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("words", [["--frobnicate"], ["now"], ["--bytes"], ["--bytes", "much"], ["--build"], ["--build", "/nosuch"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["--frobnicate"], ["now"], ["--bytes"], ["--bytes", "much"], ["--bytes", "0"], ["--bytes", "-1G"], ["--bytes", "100E"], ["--build"], ["--build", "/nosuch"]], ids=" ".join)
 def test_a_wrong_argument_is_a_complaint_with_exit_2(words):
     answer = demo(*words)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr.startswith("tools/demo: ") and words[0] in answer.stderr
+
+
+def test_an_amount_that_cannot_be_is_refused_before_pages_are_reserved(build):
+    before = count("nr")
+    answer = demo("--bytes", "100T", "--build", str(build))
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.startswith("tools/demo: too few pages for --bytes 100T") and "is the most here" in answer.stderr
+    assert count("nr") == before
 
 
 def test_it_serves_clients_and_measures(build):
