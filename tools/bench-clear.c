@@ -4,6 +4,7 @@
  * what calibration chooses here, and what it does to a neighbour. No daemon is needed.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -173,16 +174,12 @@ static int print_harms(const struct bench_harms *harms) {
         for (size_t harm = 0; harm < BENCH_N_HARMS; harm++)
                 for (size_t paced = 0; paced < 2; paced++) {
                         const struct bench_harm *cell = &harms->cells[harm][paced];
-                        const double figures[] = {cell->gb_per_s, cell->slowdown, cell->min, cell->max};
-                        char texts[6][32];
-                        for (size_t idx = 0; idx < 4; idx++)
-                                (void) snprintf(texts[idx], sizeof(texts[idx]), cell->n_runs ? "%.2f" : "-", figures[idx]);
-                        (void) snprintf(texts[4], sizeof(texts[4]), "%u", cell->n_runs);
-                        (void) snprintf(texts[5], sizeof(texts[5]), "%u", cell->n_discarded);
-                        (void) ctl_table_add(table,
-                                             (const char *const[]){harm_names[harm], paced ? "2 GiB/s" : "none", texts[0],
-                                                                   texts[1], texts[2], texts[3], texts[4], texts[5]},
-                                             8);
+                        const char *const words[] = {harm_names[harm], paced ? "2 GiB/s" : "none"};
+                        struct ctl_figure figures[] = {{cell->gb_per_s, 2}, {cell->slowdown, 2}, {cell->min, 2}, {cell->max, 2},
+                                                       {cell->n_runs, 0}, {cell->n_discarded, 0}};
+                        for (size_t idx = 0; idx < 4 && !cell->n_runs; idx++)
+                                figures[idx].value = NAN;
+                        (void) ctl_table_add_figures(table, words, 2, figures, 6);
                 }
         return ctl_table_print(table);
 }

@@ -203,10 +203,8 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
         static const struct ctl_column columns[] = {{"WHAT", false}, {"P50 us", true}, {"P99 us", true}};
         struct libscols_table *table = ctl_table_new(columns, 3);
         for (size_t idx = 0; idx < 3; idx++) {
-                char p50[32], p99[32];
-                (void) snprintf(p50, sizeof(p50), "%.1f", figures[idx].stats.median_ns / 1e3);
-                (void) snprintf(p99, sizeof(p99), "%.1f", figures[idx].stats.p99_ns / 1e3);
-                (void) ctl_table_add(table, (const char *const[]){figures[idx].name, p50, p99}, 3);
+                const struct ctl_figure cells[] = {{figures[idx].stats.median_ns / 1e3, 1}, {figures[idx].stats.p99_ns / 1e3, 1}};
+                (void) ctl_table_add_figures(table, &figures[idx].name, 1, cells, 2);
         }
         char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
         printf("One extent of %s in pages of %s on node %" PRId32 ", %u runs\n", format_size(bench->unit_bytes, size),

@@ -233,12 +233,10 @@ static int print_text(const struct bench *bench, const struct bench_stats stats[
         printf("%s in pages of %s on node %" PRId32 ", %u processes, %u runs\n", format_size(bench->bytes, size),
                format_size(bench->page_size_bytes, page), bench->node, bench->n_cpus, bench->n_runs);
         for (size_t mode = 0; mode < N_MODES; mode++) {
-                const double figures[] = {stats[mode].median_ns / 1e6, stats[mode].min_ns / 1e6, stats[mode].max_ns / 1e6,
-                                          (double) bench->bytes / stats[mode].median_ns};
-                char texts[4][32];
-                for (size_t idx = 0; idx < 4; idx++)
-                        (void) snprintf(texts[idx], sizeof(texts[idx]), "%.3f", figures[idx]);
-                (void) ctl_table_add(table, (const char *const[]){mode_names[mode], texts[0], texts[1], texts[2], texts[3]}, 5);
+                const struct bench_stats *of = &stats[mode];
+                const struct ctl_figure figures[] = {{of->median_ns / 1e6, 3}, {of->min_ns / 1e6, 3}, {of->max_ns / 1e6, 3},
+                                                     {(double) bench->bytes / of->median_ns, 3}};
+                (void) ctl_table_add_figures(table, &mode_names[mode], 1, figures, 4);
         }
         int exit_code = ctl_table_print(table);
         if (exit_code == CTL_EXIT_OK)

@@ -73,11 +73,8 @@ static int resize(const struct ctl *ctl, struct hugezero_conn *conn, const char 
 
 int ctl_verb_reload(struct ctl *ctl, int argc, char *argv[]) {
         static const struct option options[] = {CTL_OPTIONS_COMMON, {}};
-        int option = ctl_getopt(ctl, argv[0], argc, argv, options, reload_help);
-        if (option != -1)
-                return ctl_getopt_exit(option);
-        int exit_code = ctl_no_arguments(argc, argv);
-        if (exit_code != CTL_EXIT_OK)
+        int exit_code = ctl_take_options(ctl, argc, argv, options, reload_help);
+        if (exit_code >= 0)
                 return exit_code;
 
         _cleanup_conn_ struct hugezero_conn *conn = NULL;

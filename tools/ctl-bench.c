@@ -145,14 +145,10 @@ static int print_text(const struct bench *bench, const struct bench_stats stats[
         printf("%s in pages of %s on node %" PRId32 ", %u runs, %u threads in parallel\n", format_size(bench->bytes, size),
                format_size(bench->page_size_bytes, page), bench->node, bench->n_runs, bench->n_cpus);
         for (size_t mode = 0; mode < N_MODES; mode++) {
-                const double figures[] = {stats[mode].median_ns / 1e6, stats[mode].min_ns / 1e6, stats[mode].max_ns / 1e6,
-                                          stats[mode].p99_ns / 1e6};
-                char texts[5][32];
-                for (size_t idx = 0; idx < 4; idx++)
-                        (void) snprintf(texts[idx], sizeof(texts[idx]), "%.3f", figures[idx]);
-                (void) snprintf(texts[4], sizeof(texts[4]), "%.1f", (double) bench->bytes / stats[mode].median_ns);
-                (void) ctl_table_add(
-                        table, (const char *const[]){mode_names[mode], texts[0], texts[1], texts[2], texts[3], texts[4]}, 6);
+                const struct bench_stats *of = &stats[mode];
+                const struct ctl_figure figures[] = {{of->median_ns / 1e6, 3}, {of->min_ns / 1e6, 3}, {of->max_ns / 1e6, 3},
+                                                     {of->p99_ns / 1e6, 3}, {(double) bench->bytes / of->median_ns, 1}};
+                (void) ctl_table_add_figures(table, &mode_names[mode], 1, figures, 5);
         }
         int exit_code = ctl_table_print(table);
         if (exit_code == CTL_EXIT_OK)

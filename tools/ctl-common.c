@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the verbs of hugezeroctl share. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <libsmartcols/libsmartcols.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +15,8 @@
 #include "complain.h"
 #include "ctl.h"
 #include "parse.h"
+
+#define MAX_CELLS 16 /* chosen: of a row with figures; the widest table has eight columns */
 
 void ctl_error(const char *format, ...) {
         va_list arguments;
@@ -58,6 +62,14 @@ int ctl_no_arguments(int argc, char *argv[]) {
         return cmdline_end("hugezeroctl", argv[0], argc, argv) < 0 ? CTL_EXIT_USAGE : CTL_EXIT_OK;
 }
 
+int ctl_take_options(struct ctl *ctl, int argc, char *argv[], const struct option *options, const char *help) {
+        int option = ctl_getopt(ctl, argv[0], argc, argv, options, help);
+        if (option != -1)
+                return ctl_getopt_exit(option);
+        int exit_code = ctl_no_arguments(argc, argv);
+        return exit_code == CTL_EXIT_OK ? -1 : exit_code;
+}
+
 int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
         int r = hugezero_conn_open(ctl->socket_path, ret_conn);
         if (r >= 0)
@@ -89,6 +101,11 @@ int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, co
 int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status) {
         int r = hugezero_status_read(conn, ret_status);
         return r < 0 ? ctl_daemon_error(ctl, conn, "reading the status", r) : CTL_EXIT_OK;
+}
+
+int ctl_connect_and_read(const struct ctl *ctl, struct hugezero_conn **ret_conn, struct hugezero_status **ret_status) {
+        int exit_code = ctl_connect(ctl, ret_conn);
+        return exit_code == CTL_EXIT_OK ? ctl_read_status(ctl, *ret_conn, ret_status) : exit_code;
 }
 
 int ctl_parse_wait(const char *verb, const char *value, const char *next, uint64_t *ret_ms) {
@@ -186,6 +203,20 @@ int ctl_table_add(struct libscols_table *table, const char *const *cells, size_t
                         return r;
         }
         return 0;
+}
+
+int ctl_table_add_figures(struct libscols_table *table, const char *const *words, size_t n_words, const struct ctl_figure *figures,
+                          size_t n_figures) {
+        const char *cells[MAX_CELLS];
+        char texts[MAX_CELLS][32];
+        assert(n_words + n_figures <= MAX_CELLS);
+        for (size_t idx = 0; idx < n_words; idx++)
+                cells[idx] = words[idx];
+        for (size_t idx = 0; idx < n_figures; idx++) {
+                (void) snprintf(texts[idx], sizeof(texts[idx]), "%.*f", figures[idx].decimals, figures[idx].value);
+                cells[n_words + idx] = isnan(figures[idx].value) ? "-" : texts[idx];
+        }
+        return ctl_table_add(table, cells, n_words + n_figures);
 }
 
 int ctl_table_print(struct libscols_table *table) {

@@ -202,9 +202,7 @@ static int read_grants(const struct ctl *ctl, struct grants *grants) {
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
         _cleanup_status_ struct hugezero_status *status = NULL;
         uid_t daemon_uid;
-        int exit_code = ctl_connect(ctl, &conn);
-        if (exit_code == CTL_EXIT_OK)
-                exit_code = ctl_read_status(ctl, conn, &status);
+        int exit_code = ctl_connect_and_read(ctl, &conn, &status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         int r = ctl_peer(conn, &grants->daemon_pid, &daemon_uid);

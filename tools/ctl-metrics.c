@@ -80,9 +80,7 @@ int ctl_verb_metrics(struct ctl *ctl, int argc, char *argv[]) {
         _cleanup_free_ struct hugezero_pool_info *pools = NULL;
         struct hugezero_daemon_info daemon;
         size_t n_pools;
-        exit_code = ctl_connect(ctl, &conn);
-        if (exit_code == CTL_EXIT_OK)
-                exit_code = ctl_read_status(ctl, conn, &status);
+        exit_code = ctl_connect_and_read(ctl, &conn, &status);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = ctl_get_figures(ctl, status, &daemon, &pools, &n_pools);
         if (exit_code != CTL_EXIT_OK)

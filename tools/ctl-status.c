@@ -241,18 +241,13 @@ static int print_text(const struct hugezero_status *status, const struct hugezer
 
 int ctl_verb_status(struct ctl *ctl, int argc, char *argv[]) {
         static const struct option options[] = {CTL_OPTIONS_COMMON, CTL_OPTIONS_JSON, {}};
-        int option = ctl_getopt(ctl, argv[0], argc, argv, options, help);
-        if (option != -1)
-                return ctl_getopt_exit(option);
-        int exit_code = ctl_no_arguments(argc, argv);
-        if (exit_code != CTL_EXIT_OK)
+        int exit_code = ctl_take_options(ctl, argc, argv, options, help);
+        if (exit_code >= 0)
                 return exit_code;
 
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
         _cleanup_status_ struct hugezero_status *status = NULL;
-        exit_code = ctl_connect(ctl, &conn);
-        if (exit_code == CTL_EXIT_OK)
-                exit_code = ctl_read_status(ctl, conn, &status);
+        exit_code = ctl_connect_and_read(ctl, &conn, &status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
 

@@ -64,6 +64,9 @@ int ctl_parse_wait(const char *verb, const char *value, const char *next, uint64
 /* For verbs that take none: CTL_EXIT_OK, or a complaint and CTL_EXIT_USAGE. After the options. */
 int ctl_no_arguments(int argc, char *argv[]);
 
+/* For verbs without options of their own and without words. Returns an exit code, or -1: go on. */
+int ctl_take_options(struct ctl *ctl, int argc, char *argv[], const struct option *options, const char *help);
+
 /* "hugezeroctl: " and the text, which reads "what failed: on what: why", and a newline; on stderr. */
 void ctl_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, and a pointer to the help of @verb (NULL: the global one). Returns CTL_EXIT_USAGE. */
@@ -76,6 +79,8 @@ int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, co
 /* Both return an exit code and set @ret_... when it is CTL_EXIT_OK. */
 int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn);
 int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status);
+/* One after the other. */
+int ctl_connect_and_read(const struct ctl *ctl, struct hugezero_conn **ret_conn, struct hugezero_status **ret_status);
 /* The daemon's own figures and those of its pools. *ret_pools is freed by the caller. Likewise. */
 int ctl_get_figures(const struct ctl *ctl, const struct hugezero_status *status, struct hugezero_daemon_info *ret_daemon,
                     struct hugezero_pool_info **ret_pools, size_t *ret_n_pools);
@@ -98,6 +103,13 @@ struct libscols_table;
 struct libscols_table *ctl_table_new(const struct ctl_column *columns, size_t n_columns);
 /* One row; @cells are copied, NULL prints nothing. Returns 0 or a negative errno. */
 int ctl_table_add(struct libscols_table *table, const char *const *cells, size_t n_cells);
+/* One row of words and then numbers. Returns likewise. */
+struct ctl_figure {
+        double value; /* NAN: not known */
+        int decimals;
+};
+int ctl_table_add_figures(struct libscols_table *table, const char *const *words, size_t n_words, const struct ctl_figure *figures,
+                          size_t n_figures);
 /* Prints and frees. Returns an exit code. */
 int ctl_table_print(struct libscols_table *table);
 

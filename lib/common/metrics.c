@@ -17,11 +17,9 @@ struct metric {
         const char *label; /* one more, or NULL */
 };
 
-#define DAEMON(type, unit, name, field, help)                                                                                  \
-        {                                                                                                                      \
-                name, help, type, unit, sizeof(((struct hugezero_daemon_info *) NULL)->field),                                 \
-                        offsetof(struct hugezero_daemon_info, field), NULL                                                     \
-        }
+#define METRIC(info, type, unit, name, field, help, label)                                                                     \
+        { name, help, type, unit, sizeof(((struct info *) NULL)->field), offsetof(struct info, field), label }
+#define DAEMON(type, unit, name, field, help) METRIC(hugezero_daemon_info, type, unit, name, field, help, NULL)
 static const struct metric daemon_metrics[] = {
         DAEMON(GAUGE, SECONDS, "uptime", uptime_ms, "Time since the daemon was started."),
         DAEMON(GAUGE, PIECES, "clients", n_clients, "Connections of clients."),
@@ -37,11 +35,7 @@ static const struct metric daemon_metrics[] = {
                "Extents given up because something about them was not certain."),
 };
 
-#define POOL_LABEL(type, unit, name, field, help, label)                                                                       \
-        {                                                                                                                      \
-                name, help, type, unit, sizeof(((struct hugezero_pool_info *) NULL)->field),                                   \
-                        offsetof(struct hugezero_pool_info, field), label                                                      \
-        }
+#define POOL_LABEL(type, unit, name, field, help, label) METRIC(hugezero_pool_info, type, unit, name, field, help, label)
 #define POOL(type, unit, name, field, help) POOL_LABEL(type, unit, name, field, help, NULL)
 #define SERVED "Extents handed out: as they were, cut, grown, or built from nothing."
 static const struct metric pool_metrics[] = {
