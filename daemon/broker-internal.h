@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What broker.c (requests), grants.c (grants), returns.c (memory that comes back) and refill.c (filling) share. */
+/* What broker.c (requests), grants.c (grants), returns.c (memory that comes back), refill.c (filling) and status-rows.c share. */
 #pragma once
 
 #include <stdbool.h>

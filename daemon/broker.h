@@ -49,18 +49,20 @@ void broker_grant_sent(struct broker *broker, struct grant *grant, unsigned n_ex
 /* The client is gone: what was not sent goes back. The grant may be freed by this. */
 void broker_grant_abandon(struct broker *broker, struct grant *grant);
 
-/* From any connection of the uid that asked (or root). Unknown or foreign grants: -ENOENT. MAPPED twice is harmless. */
+/* From any connection of the uid that asked, or of an administrator. Unknown or foreign grants: -ENOENT. MAPPED twice is harmless. */
 int broker_mapped(struct broker *broker, const struct identity *identity, uint64_t grant_id);
 /* Asks now who holds it; proves nothing by itself. -ENOENT: no such grant of yours, or that extent is gone already. -EINVAL: no such position. */
 int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent);
 
-/* Reads the configuration again. 0, or a negative errno with the reason; nothing is changed then. */
-/* @ret_text: of a failure the reason; else the keys that have changed and take effect at the next start, "" for none. */
+/*
+ * Reads the configuration again. 0, or a negative errno; nothing is changed then. @ret_text: of a failure the reason; else the
+ * keys that have changed and take effect at the next start, "" for none.
+ */
 int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
 
 /* n_clients and n_fds_in_flight are the server's to add. */
 void broker_fill_status(const struct broker *broker, struct wire_d_status *ret_status);
 void broker_fill_pools(const struct broker *broker, uint32_t first_row, struct wire_d_pools *ret_pools);
-/* Rows of the identity's uid; of all uids for root. */
+/* Rows of the identity's uid; of all uids for administrators. */
 void broker_fill_grants(const struct broker *broker, const struct identity *identity, const struct wire_c_grants *from,
                         struct wire_d_grants *ret_grants);

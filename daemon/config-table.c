@@ -572,9 +572,10 @@ static int parse_ids(const struct config_key *key, const char *text, struct conf
                 }
                 r = config_find_id(group, name, &ids.ids[ids.n]);
                 if (r < 0 && strcmp(name, "all") == 0) {
+                        bool may_stand_alone = strcmp(key->default_text, "all") == 0;
+
                         (void) snprintf(reason, CONFIG_REASON_BYTES, "\"all\" is no %s%s; give %s", group ? "group" : "user",
-                                        strcmp(key->default_text, "all") == 0 ? ", and means everybody when it stands alone" : "",
-                                        key->unit);
+                                        may_stand_alone ? ", and means everybody when it stands alone" : "", key->unit);
                         return -EINVAL;
                 }
                 if (r < 0) {

@@ -125,13 +125,13 @@ static int look_at_machine(struct topology **ret_topology) {
                           "mount -t proc proc /proc", proc);
         if (sys)
                 log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
-                          "%s: hugezerod reads there which nodes and hugepages the machine has; mount it: mount -t sysfs sysfs /sys",
-                          sys);
+                          "%s: hugezerod reads there which nodes and hugepages the machine has; mount it: "
+                          "mount -t sysfs sysfs /sys", sys);
         if (r < 0 && !proc && !sys)
                 log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
-                          "reading the machine's nodes and page sizes from /sys failed: %s", r == -ENOSYS ?
-                          "this kernel has no hugepages, /sys/kernel/mm/hugepages is missing or empty; use one with CONFIG_HUGETLBFS" :
-                          strerror(-r));
+                          "reading the machine's nodes and page sizes from /sys failed: %s",
+                          r == -ENOSYS ? "this kernel has no hugepages, /sys/kernel/mm/hugepages is missing or empty; use one with "
+                                         "CONFIG_HUGETLBFS" : strerror(-r));
         return r;
 }
 

@@ -132,11 +132,12 @@ static const struct start_key {
 
 /* The keys that have changed and take effect later; "" when there are none. */
 static void list_start_keys(const struct config *config, const struct config *fresh, char ret_list[WIRE_MAX_TEXT_BYTES + 1]) {
+        /* Of a passed socket path and mode are what its unit says. */
+        const struct start_key *key = start_keys + (config->socket_is_passed ? 2 : 0);
         size_t n = 0;
 
         ret_list[0] = 0;
-        /* Of a passed socket path and mode are what its unit says. */
-        for (const struct start_key *key = start_keys + (config->socket_is_passed ? 2 : 0); key < start_keys + N_START_KEYS; key++)
+        for (; key < start_keys + N_START_KEYS; key++)
                 if (memcmp((const char *) config + key->offset, (const char *) fresh + key->offset, key->n_bytes) != 0)
                         n += (size_t) snprintf(ret_list + n, WIRE_MAX_TEXT_BYTES + 1 - n, "%s%s", n > 0 ? ", " : "", key->name);
 }

@@ -27,8 +27,8 @@ struct request_candidates {
  */
 int request_check(const struct broker *broker, const struct request *request, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
 /*
- * What there is instead of a pool or node that was asked for, in one sentence: the names of the pools, where @pool is none of them,
- * else the nodes that it has (@pool "": any pool has).
+ * What there is instead of a pool or node that was asked for, in one sentence: the names of the pools, where @pool is none of
+ * them, else the nodes that it has (@pool "": any pool has).
  */
 #define REQUEST_CHOICE_BYTES 128
 const char *request_describe_choice(const struct broker *broker, const char *pool, char ret_text[REQUEST_CHOICE_BYTES]);

@@ -409,7 +409,8 @@ static int greet(struct hugezero_conn *conn) {
         if (r >= 0 || call->result != -EINPROGRESS)
                 r = conn_wait(conn, call, OPEN_TIMEOUT_MS);
         call_unlink(call);
-        conn_set_text(conn, "%s", greeting.is_other ? "daemon and library speak no common version of the protocol" : call->text);
+        conn_set_text(conn, "%s",
+                      greeting.is_other ? "daemon and library speak no common version of the protocol" : call->text);
         return r == -EBADMSG || r == -EPROTONOSUPPORT ? -EPROTO : r;
 }
 

@@ -191,7 +191,8 @@ int main(int argc, char **argv) {
         if (r <= 0)
                 return r < 0 ? 2 : complain_of_output("hugezero-reserve") < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         if (kernelfs_sys_fault()) {
-                say(LOG_ERR, "%s: the kernel's hugepages are reserved there; mount it: mount -t sysfs sysfs /sys", kernelfs_sys_fault());
+                say(LOG_ERR, "%s: the kernel's hugepages are reserved there; mount it: mount -t sysfs sysfs /sys",
+                    kernelfs_sys_fault());
                 return EXIT_FAILURE;
         }
         _cleanup_close_ int sysfs_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -114,8 +114,8 @@ static int complain_of_choice(const struct bench *bench, const struct hugezero_s
                 }
         }
         if (has_pages)
-                ctl_error("looking for a pool: %s: no pool has memory on node %" PRId32 "; hugezeroctl status lists them, --node "
-                          "names another node", bench->pool ? bench->pool : bench->ctl->socket_path, bench->node);
+                ctl_error("looking for a pool: %s: no pool has memory on node %" PRId32 "; hugezeroctl status lists them, "
+                          "--node names another node", bench->pool ? bench->pool : bench->ctl->socket_path, bench->node);
         else if (bench->pool)
                 complain_of_name(bench);
         else

@@ -205,8 +205,8 @@ int ctl_table_add(struct libscols_table *table, const char *const *cells, size_t
         return 0;
 }
 
-int ctl_table_add_figures(struct libscols_table *table, const char *const *words, size_t n_words, const struct ctl_figure *figures,
-                          size_t n_figures) {
+int ctl_table_add_figures(struct libscols_table *table, const char *const *words, size_t n_words,
+                          const struct ctl_figure *figures, size_t n_figures) {
         const char *cells[MAX_CELLS];
         char texts[MAX_CELLS][32];
         assert(n_words + n_figures <= MAX_CELLS);

@@ -108,8 +108,8 @@ struct ctl_figure {
         double value; /* NAN: not known */
         int decimals;
 };
-int ctl_table_add_figures(struct libscols_table *table, const char *const *words, size_t n_words, const struct ctl_figure *figures,
-                          size_t n_figures);
+int ctl_table_add_figures(struct libscols_table *table, const char *const *words, size_t n_words,
+                          const struct ctl_figure *figures, size_t n_figures);
 /* Prints and frees. Returns an exit code. */
 int ctl_table_print(struct libscols_table *table);
 

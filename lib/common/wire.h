@@ -230,7 +230,7 @@ struct wire_d_limits {
 struct wire_d_reloaded { /* 16 bytes, then the text */
         uint16_t n_start_keys_bytes, reserved;
         uint32_t reserved2;
-        char start_keys[WIRE_MAX_TEXT_BYTES + 1]; /* "Batch=, SocketMode=": changed, in effect at the next start; as D_REFUSED's text */
+        char start_keys[WIRE_MAX_TEXT_BYTES + 1]; /* "Batch=, SocketMode=": changed, in effect at the next start */
 };
 
 /* One message in host byte order. C_STATUS, C_RELOAD and D_DONE have a header only. */

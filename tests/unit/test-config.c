@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The configuration: defaults, the daemon's keys, users and their quotas; one exact message for each thing that can be wrong. */
+/* The configuration: defaults, the daemon's keys, users and quotas; one exact message for each thing that can be wrong. */
 #include "testing.h"
 
 #include <errno.h>
@@ -238,11 +238,12 @@ static void lists_of_users_and_groups_are_looked_up(void **state) {
               "or take it out");
         fails("[Daemon]\nAllowGroups=,\n",
               ":2: [Daemon] AllowGroups=: value \",\": nobody is named; give names or numbers of groups, at most 64, or all");
-        fails("[Daemon]\nAdminUsers=all\n", ":2: [Daemon] AdminUsers=: value \"all\": \"all\" is no user; give names or numbers of users, at most 64");
-        fails("[Daemon]\nAllowUsers=all,root\n", ":2: [Daemon] AllowUsers=: value \"all,root\": \"all\" is no user, and means everybody when it "
-              "stands alone; give names or numbers of users, at most 64, or all");
-        fails("[Daemon]\nAllowGroups=root all\n", ":2: [Daemon] AllowGroups=: value \"root all\": \"all\" is no group, and means everybody "
-              "when it stands alone; give names or numbers of groups, at most 64, or all");
+        daemon_fails("AdminUsers=all",
+                     "AdminUsers=: value \"all\": \"all\" is no user; give names or numbers of users, at most 64");
+        daemon_fails("AllowUsers=all,root", "AllowUsers=: value \"all,root\": \"all\" is no user, and means everybody when it stands "
+                                            "alone; give names or numbers of users, at most 64, or all");
+        daemon_fails("AllowGroups=root all", "AllowGroups=: value \"root all\": \"all\" is no group, and means everybody when it "
+                                             "stands alone; give names or numbers of groups, at most 64, or all");
         fails("[Daemon]\nAllowUsers=4294967295\n",
               ":2: [Daemon] AllowUsers=: value \"4294967295\": user \"4294967295\": unknown on this machine; create the user or take it out");
 }
