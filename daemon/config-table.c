@@ -104,7 +104,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .max = MAX_CLIENTS,
                 .unit = "a number of connections",
                 .default_text = "1024",
-                .help = "Connections open at the same time, of all users together. Further ones are refused.",
+                .help = "Connections open at the same time, of all users together. Further ones are refused. Whatever is given here, they "
+                        "are at most 3/16 of the daemon's limit of open files.",
         },
         [CONFIG_KEY_MAX_WAITING] = {
                 .name = "MaxWaiting",

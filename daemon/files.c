@@ -21,16 +21,18 @@ uint64_t files_least(size_t n_nodes) {
 
 int files_share_out(size_t n_nodes, struct files *ret_files) {
         struct rlimit limit;
-        uint64_t n_clients, n_pool;
+        uint64_t n_left, n_clients, n_pool;
 
         if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
                 return negative_errno();
         if (limit.rlim_cur < files_least(n_nodes))
                 return -EMFILE;
-        n_clients = limit.rlim_cur / 4; /* chosen */
+        n_left = limit.rlim_cur - own_files(n_nodes);
+        n_clients = n_left / 4; /* chosen */
         if (n_clients < MIN_CLIENT_FILES)
                 n_clients = MIN_CLIENT_FILES;
-        n_pool = limit.rlim_cur - own_files(n_nodes) - n_clients;
+        n_pool = n_left - n_clients;
+        ret_files->max_connections = n_clients - n_clients / 4; /* chosen: the rest is for descriptions on their way to them */
         /* Whatever the extents are doing, both together stay within it. */
         ret_files->max_opened_ahead = n_pool / 3;
         ret_files->max_extents = n_pool - ret_files->max_opened_ahead;

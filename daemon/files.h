@@ -8,6 +8,7 @@
 struct files {
         uint64_t max_extents;      /* one descriptor each */
         uint64_t max_opened_ahead; /* extents that have a second one, opened for their next grant */
+        uint64_t max_connections;  /* of clients; whatever MaxConnections= allows */
 };
 
 /*

@@ -15,6 +15,7 @@
 #include "clear.h"
 #include "config-build.h"
 #include "config.h"
+#include "files.h"
 #include "log.h"
 #include "manager.h"
 #include "parse.h"
@@ -170,9 +171,13 @@ static int build(struct manager *manager, const struct topology *topology, struc
         r = worker_pool_new(manager->base, topology, /* node= */ -1, /* n_threads= */ 1, &manager->closer);
         if (r < 0)
                 return r;
-        r = quota_new(manager->config, &manager->quota);
+        struct files files;
+        r = files_share_out(topology_n_nodes(topology), &files);
+        if (r >= 0)
+                r = quota_new(manager->config, &manager->quota);
         if (r < 0)
                 return r;
+        quota_cap_connections(manager->quota, files.max_connections);
         *ret_what = "setting up inotify (see fs.inotify.max_user_instances)";
         bool has_events = inherited->inotify_fd >= 0;
         r = reclaim_new(manager->base, take_fd(&inherited->inotify_fd), returns_on_event, on_overflow, manager,

@@ -23,6 +23,7 @@ struct quota {
         void *users; /* tsearch tree of struct quota_user */
         TAILQ_HEAD(, quota_user) list;
         uint64_t charged_all[_QUOTA_KIND_MAX];
+        uint64_t max_connections; /* beside the configuration's */
 };
 
 static int quota_user_compare(const void *a, const void *b) {
@@ -104,7 +105,7 @@ uint64_t quota_limit_all(const struct quota *quota, enum quota_kind kind) {
 
         switch (kind) {
         case QUOTA_CONNECTIONS:
-                return limit_from_u32(config->max_connections);
+                return config->max_connections < quota->max_connections ? config->max_connections : quota->max_connections;
         case QUOTA_WAITING:
                 return limit_from_u32(config->max_waiting);
         case QUOTA_FDS_IN_FLIGHT:
@@ -126,6 +127,7 @@ int quota_new(const struct config *config, struct quota **ret_quota) {
         if (!quota)
                 return -ENOMEM;
         quota->config = config;
+        quota->max_connections = UINT64_MAX;
         TAILQ_INIT(&quota->list);
         *ret_quota = quota;
         return 0;
@@ -137,6 +139,10 @@ struct quota *quota_free(struct quota *quota) {
         assert(!quota->users);
         free(quota);
         return NULL;
+}
+
+void quota_cap_connections(struct quota *quota, uint64_t max_connections) {
+        quota->max_connections = max_connections;
 }
 
 void quota_set_config(struct quota *quota, const struct config *config) {

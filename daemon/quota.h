@@ -27,6 +27,8 @@ enum quota_kind {
 int quota_new(const struct config *config, struct quota **ret_quota);
 struct quota *quota_free(struct quota *quota); /* all charges must be gone: asserted */
 void quota_set_config(struct quota *quota, const struct config *config);
+/* So many connections of all uids at most, whatever the configuration says. */
+void quota_cap_connections(struct quota *quota, uint64_t max_connections);
 /* 0; -EDQUOT: the uid's limit; -EUSERS: the limit over all uids (not bytes, grants); -ENOMEM. Nothing is charged on failure. */
 int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 /*

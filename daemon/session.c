@@ -658,7 +658,9 @@ static int session_charge(struct session *session) {
                 (void) snprintf(text, sizeof(text), "uid %u has too many connections (MaxConnections= of its quota)",
                                 (unsigned) uid);
         else if (r == -EUSERS)
-                (void) snprintf(text, sizeof(text), "there are too many connections of all users (MaxConnections=)");
+                (void) snprintf(text, sizeof(text), "there are too many connections of all users (%s)",
+                                quota_limit_all(session->context->quota, QUOTA_CONNECTIONS) < session->context->config->max_connections ?
+                                        "LimitNOFILE= of hugezerod, or ulimit -n, leaves room for no more" : "MaxConnections=");
         else
                 (void) snprintf(text, sizeof(text), "hugezerod is out of memory for another connection");
         send_last_words(session->fd, 0, r, text);

@@ -252,6 +252,38 @@ def test_a_low_limit_of_files_stops_the_pools_and_leaves_room_for_clients(start_
     assert [f for f in findings if f["check"] == "nofile" and f"stop at {n_max}" in f["text"] and "LimitNOFILE=" in f["advice"]], findings
 
 
+def test_connections_leave_the_pools_their_descriptors(start_daemon, start_child):
+    """Or one who only connects would keep memory that comes back from being made ready."""
+    need_pages(64)
+    limit = 100 + os.cpu_count()
+    config = f"{QUICK}[Pool vm]\nPageSize=2M\nExtentSize=2M\nTarget=128M\n[Quota default]\nMaxConnections=infinity\n"
+    daemon = start_daemon(config=config, wrapper=["prlimit", f"--nofile={limit}:{limit}", "--"])
+    many, other = start_child(uid=NOBODY), start_child(uid=OTHER)
+    other.call(holder.connect, daemon.socket_path)
+    code, text = many.call(connect_until_refused, daemon.socket_path, limit)
+    assert code == errno.EUSERS and "LimitNOFILE=" in text
+    n_max = wait_until(lambda: other.call(ask_status, daemon.socket_path)["capped_at_extents"], "the pools stop")
+    for _ in range(3):
+        other.call(holder.acquire, daemon.socket_path, 2 * MIB * (n_max // 2), several=True, on_miss="wait", timeout_ms=20000)
+        other.call(holder.drop)
+    said = daemon.stderr()
+    assert "Too many open files" not in said and "Cannot accept" not in said, said
+
+
+def connect_until_refused(me, path, n):
+    me.connections = []
+    try:
+        for _ in range(n):
+            me.connections.append(Client(path))
+    except Refused as refusal:
+        return refusal.errno, str(refusal)
+    raise AssertionError(f"{n} connections were accepted")
+
+
+def ask_status(me, path):
+    return holder.client(me, path).status()
+
+
 def rounds(me, path, n):
     for _ in range(n):
         holder.acquire(me, path, 2 * MIB, on_miss="wait", timeout_ms=20000)

@@ -137,6 +137,21 @@ static void one_full_message_always_fits_into_what_may_be_in_flight(void **state
         quota_free(quota);
 }
 
+static void connections_may_be_capped_below_the_configuration(void **state) {
+        struct config config = {.max_connections = 10, .quota = {.max_connections = UINT32_MAX}};
+        struct quota *quota;
+
+        assert_int_equal(quota_new(&config, &quota), 0);
+        assert_int_equal(quota_limit_all(quota, QUOTA_CONNECTIONS), 10);
+        quota_cap_connections(quota, 20);
+        assert_int_equal(quota_limit_all(quota, QUOTA_CONNECTIONS), 10);
+        quota_cap_connections(quota, 2);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_CONNECTIONS, 2), 0);
+        assert_int_equal(quota_charge(quota, UID, QUOTA_CONNECTIONS, 1), -EUSERS);
+        quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 2);
+        quota_free(quota);
+}
+
 static void sums_never_wrap(void **state) {
         struct quota *quota = test_quota();
 
@@ -197,6 +212,7 @@ int main(void) {
                 cmocka_unit_test(one_uids_charges_are_not_anothers),
                 cmocka_unit_test(connections_have_a_limit_over_all_uids),
                 cmocka_unit_test(one_full_message_always_fits_into_what_may_be_in_flight),
+                cmocka_unit_test(connections_may_be_capped_below_the_configuration),
                 cmocka_unit_test(sums_never_wrap),
                 cmocka_unit_test(failures_and_nothing_leave_no_record),
                 cmocka_unit_test(use_and_limits_can_be_read),
