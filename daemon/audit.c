@@ -178,23 +178,43 @@ void audit_set_rate(struct audit *audit) {
         }
 }
 
+static bool has_node(const struct audit *audit, int node) {
+        for (size_t i = 0; i < audit->n_nodes; i++)
+                if (audit->nodes[i].node == node)
+                        return true;
+        return false;
+}
+
+int audit_add_nodes(struct audit *audit) {
+        const struct broker *broker = audit->broker;
+
+        for (size_t i = 0; i < topology_n_nodes(broker->topology) && audit->n_nodes < CONFIG_MAX_NODES; i++) {
+                struct audit_node *node = &audit->nodes[audit->n_nodes];
+                int number = topology_node_at(broker->topology, i);
+
+                if (has_node(audit, number))
+                        continue;
+                node->timer = evtimer_new(broker->base, on_timer, node);
+                if (!node->timer)
+                        return -ENOMEM;
+                node->audit = audit;
+                node->node = number;
+                audit->n_nodes++;
+        }
+        return 0;
+}
+
 int audit_new(struct broker *broker, struct audit **ret_audit) {
         struct audit *audit = calloc(1, sizeof(*audit));
+        int r;
 
         if (!audit)
                 return -ENOMEM;
         audit->broker = broker;
-        for (size_t i = 0; i < topology_n_nodes(broker->topology) && i < CONFIG_MAX_NODES; i++) {
-                struct audit_node *node = &audit->nodes[audit->n_nodes];
-
-                node->audit = audit;
-                node->node = topology_node_at(broker->topology, i);
-                node->timer = evtimer_new(broker->base, on_timer, node);
-                if (!node->timer) {
-                        audit_free(audit);
-                        return -ENOMEM;
-                }
-                audit->n_nodes++;
+        r = audit_add_nodes(audit);
+        if (r < 0) {
+                audit_free(audit);
+                return r;
         }
         audit_set_rate(audit);
         *ret_audit = audit;

@@ -11,6 +11,8 @@ struct audit;
 
 int audit_new(struct broker *broker, struct audit **ret_audit);
 struct audit *audit_free(struct audit *audit);
+/* Nodes that have got memory since are read too, once AuditRate= is set again. -ENOMEM: some are not. */
+int audit_add_nodes(struct audit *audit);
 /* AuditRate= was changed. */
 void audit_set_rate(struct audit *audit);
 /* Somebody wants memory of this node pool: what is being audited is back soon, and the broker kicked then. */

@@ -135,7 +135,7 @@ static int look_at_machine(struct topology **ret_topology) {
         return r;
 }
 
-static int run(const struct topology *topology, const struct config_args *args, struct config *config) {
+static int run(struct topology *topology, const struct config_args *args, struct config *config) {
         static struct inherited inherited; /* 16 KiB */
         struct manager *manager;
         int r;

@@ -30,7 +30,7 @@
 #include "worker.h"
 
 struct manager {
-        const struct topology *topology;
+        struct topology *topology;
         const struct config_args *args;
         struct config *config;
         struct event_base *base;
@@ -63,13 +63,17 @@ static void on_stop_signal(int fd, short what, void *userdata) {
 static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         struct manager *manager = userdata;
         _cleanup_free_ struct config *fresh = malloc(sizeof(*fresh));
-        char error[CONFIG_TEXT_BYTES] = "out of memory";
-        int r = fresh ? config_load(manager->args, manager->topology, fresh, error) : -ENOMEM;
+        char error[CONFIG_TEXT_BYTES];
+        int r = fresh ? topology_update(manager->topology) : -ENOMEM;
 
+        if (r < 0)
+                (void) snprintf(error, sizeof(error), "reading the machine's nodes from /sys failed: %s", strerror(-r));
+        else
+                r = config_load(manager->args, manager->topology, fresh, error);
         if (r >= 0) {
                 r = reload_apply(manager->broker, manager->config, fresh, ret_text);
                 (void) snprintf(error, sizeof(error), "%s", r == -ENOSPC ? "too many pools: some that were removed are still held by clients" :
-                                                                           "out of memory");
+                                                                           strerror(-r));
         }
         if (r >= 0) {
                 log_info(LOG_ID_RELOADED, LOG_NO_FIELDS, "the configuration was read again");
@@ -210,7 +214,7 @@ static int build(struct manager *manager, const struct topology *topology, struc
         return scrape_new(manager->base, take_fd(&inherited->metrics_fd), manager->broker, manager->server, &manager->scrape);
 }
 
-int manager_new(const struct topology *topology, const struct config_args *args, struct config *config, struct inherited *inherited, struct manager **ret_manager) {
+int manager_new(struct topology *topology, const struct config_args *args, struct config *config, struct inherited *inherited, struct manager **ret_manager) {
         struct manager *manager = calloc(1, sizeof(*manager));
         const char *what = "";
         int r = -ENOMEM;

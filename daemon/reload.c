@@ -173,7 +173,11 @@ int reload_apply(struct broker *broker, struct config *config, const struct conf
         int r;
 
         forget_removed(broker);
-        r = add_nodes(broker, fresh); /* without a target a node changes nothing */
+        r = stock_add_nodes(broker->stock); /* without a target a node changes nothing */
+        if (r >= 0)
+                r = audit_add_nodes(broker->audit);
+        if (r >= 0)
+                r = add_nodes(broker, fresh);
         if (r >= 0)
                 r = add_pools(broker, fresh);
         if (r < 0)

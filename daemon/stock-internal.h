@@ -71,6 +71,7 @@ struct work {
 };
 
 struct stock {
+        struct event_base *base;
         const struct config *config;
         const struct topology *topology;
         struct reclaim *reclaim;

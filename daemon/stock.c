@@ -374,6 +374,32 @@ static unsigned workers_per_node(const struct config *config, size_t n_nodes) {
         return n_workers < 2 ? 2 : n_workers > 8 ? 8 : n_workers;
 }
 
+static int add_node(struct stock *stock, int number) {
+        struct stock_node *node = &stock->nodes[stock->n_nodes];
+        unsigned n_workers = workers_per_node(stock->config, topology_n_nodes(stock->topology));
+        int r = worker_pool_new(stock->base, stock->topology, number, n_workers, &node->workers);
+
+        if (r < 0)
+                return r;
+        node->node = number;
+        clearing_init(&node->clearing, stock->config, number, n_workers);
+        stock->n_nodes++;
+        return 0;
+}
+
+int stock_add_nodes(struct stock *stock) {
+        int r = 0;
+
+        for (size_t i = 0; i < topology_n_nodes(stock->topology) && r >= 0; i++) {
+                int node = topology_node_at(stock->topology, i);
+
+                if (!node_of(stock, node) && stock->n_nodes < CONFIG_MAX_NODES)
+                        r = add_node(stock, node);
+        }
+        stock_set_pace(stock, stock->config->background_bytes_per_s);
+        return r;
+}
+
 int stock_new(struct event_base *base, const struct config *config, const struct topology *topology, struct reclaim *reclaim,
               struct warm *warm, struct stock **ret_stock) {
         struct stock *stock = calloc(1, sizeof(*stock));
@@ -381,23 +407,15 @@ int stock_new(struct event_base *base, const struct config *config, const struct
 
         if (!stock)
                 return -ENOMEM;
+        stock->base = base;
         stock->config = config;
         stock->topology = topology;
         stock->reclaim = reclaim;
         stock->warm = warm;
         (void) pthread_mutex_init(&stock->map_lock, NULL);
         r = files_share_out(topology_n_nodes(topology), &stock->files);
-        for (size_t i = 0; i < topology_n_nodes(topology) && i < CONFIG_MAX_NODES && r >= 0; i++) {
-                struct stock_node *node = &stock->nodes[stock->n_nodes];
-                unsigned n_workers = workers_per_node(config, topology_n_nodes(topology));
-
-                node->node = topology_node_at(topology, i);
-                clearing_init(&node->clearing, config, node->node, n_workers);
-                r = worker_pool_new(base, topology, node->node, n_workers, &node->workers);
-                if (r >= 0)
-                        stock->n_nodes++;
-        }
-        stock_set_pace(stock, config->background_bytes_per_s);
+        if (r >= 0)
+                r = stock_add_nodes(stock);
         if (r < 0) {
                 stock_free(stock);
                 return r;

@@ -27,6 +27,8 @@ int stock_new(struct event_base *base, const struct config *config, const struct
 void stock_stop(struct stock *stock);
 struct stock *stock_free(struct stock *stock);
 
+/* Workers for nodes that have got memory since. Returns 0 or a negative errno: then some have none yet. */
+int stock_add_nodes(struct stock *stock);
 /* BackgroundRate= of each node. */
 void stock_set_pace(struct stock *stock, uint64_t bytes_per_s);
 /* Borrowed; what is known about clearing on a node. */

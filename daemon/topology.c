@@ -2,9 +2,10 @@
 /*
  * NUMA nodes, distances, hugepage sizes and counters.
  *
- * Nodes and distances are read from sysfs once; counters are read each time they are asked for. libnuma serves for its mbind
- * and move_pages wrappers only: its own picture of the machine comes from fixed paths, its CPU masks are cached without a lock,
- * and numa_tonode_memory() prints instead of failing. A kernel without NUMA is a machine with one node 0.
+ * Nodes and distances are read from sysfs at start and when topology_update() says so; counters are read each time they are
+ * asked for. libnuma serves for its mbind and move_pages wrappers only: its own picture of the machine comes from fixed paths,
+ * its CPU masks are cached without a lock, and numa_tonode_memory() prints instead of failing. A kernel without NUMA is a
+ * machine with one node 0.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -15,6 +16,7 @@
 #include <limits.h>
 #include <numaif.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +40,19 @@ struct node {
         bool exists; /* online, and its directory is there: a node that is just being added may lack it */
         bool has_memory, has_cpus;
         cpu_set_t cpus[MAX_CPUS / CPU_SETSIZE];
-        int *distances; /* by position in topology->nodes */
+        int *distances; /* by position in nodes->at */
+};
+
+struct nodes {
+        struct nodes *before; /* what was true until then: another thread may still be reading it */
+        size_t n;             /* online ones, ascending; the order of the distance files */
+        struct node at[];
 };
 
 struct topology {
         int root_fd;
-        bool has_node_files; /* false: kernel without NUMA; the counters of node 0 are those of the machine */
-        size_t n_nodes;      /* online ones, ascending; the order of the distance files */
-        struct node *nodes;
+        bool has_node_files;   /* false: kernel without NUMA; the counters of node 0 are those of the machine */
+        struct nodes *_Atomic nodes; /* complete once they are here */
         size_t n_page_sizes;
         uint64_t page_sizes_bytes[MAX_PAGE_SIZES];
         uint64_t default_page_size_bytes;
@@ -117,17 +124,17 @@ static int read_list(int dir_fd, const char *path, long max, void (*each)(void *
         return *at == '\0' || *at == '\n' ? 0 : -EBADMSG;
 }
 
-static struct node *find_node(const struct topology *topology, int node) {
-        for (size_t i = 0; i < topology->n_nodes; i++)
-                if (topology->nodes[i].node == node)
-                        return &topology->nodes[i];
+static struct node *find_node(struct nodes *nodes, int node) {
+        for (size_t i = 0; i < nodes->n; i++)
+                if (nodes->at[i].node == node)
+                        return &nodes->at[i];
         return NULL;
 }
 
 static void add_node(void *userdata, long number) {
-        struct topology *topology = userdata;
+        struct nodes *nodes = userdata;
 
-        topology->nodes[topology->n_nodes++] = (struct node){.node = number};
+        nodes->at[nodes->n++] = (struct node){.node = number};
 }
 
 static void mark_memory(void *userdata, long number) {
@@ -145,16 +152,16 @@ static void mark_cpu(void *userdata, long number) {
 }
 
 /* One line, one number for each online node, in ascending order of nodes. */
-static void read_distances(struct topology *topology, struct node *node) {
+static void read_distances(int root_fd, const struct nodes *nodes, struct node *node) {
         char path[64], text[8 * MAX_NODES], *at = text;
-        size_t own = node - topology->nodes;
+        size_t own = node - nodes->at;
 
-        for (size_t i = 0; i < topology->n_nodes; i++)
+        for (size_t i = 0; i < nodes->n; i++)
                 node->distances[i] = i == own ? LOCAL_DISTANCE : REMOTE_DISTANCE;
         snprintf(path, sizeof(path), "devices/system/node/node%d/distance", node->node);
-        if (read_text(topology->root_fd, path, text, sizeof(text)) < 0)
+        if (read_text(root_fd, path, text, sizeof(text)) < 0)
                 return;
-        for (size_t i = 0; i < topology->n_nodes; i++) {
+        for (size_t i = 0; i < nodes->n; i++) {
                 char *end;
                 long distance = strtol(at, &end, 10);
 
@@ -165,16 +172,16 @@ static void read_distances(struct topology *topology, struct node *node) {
         }
 }
 
-static int read_node(struct topology *topology, struct node *node) {
+static int read_node(int root_fd, const struct nodes *nodes, struct node *node) {
         char path[64];
         int r;
 
-        node->distances = calloc(topology->n_nodes, sizeof(*node->distances));
+        node->distances = calloc(nodes->n, sizeof(*node->distances));
         if (!node->distances)
                 return -ENOMEM;
-        read_distances(topology, node);
+        read_distances(root_fd, nodes, node);
         snprintf(path, sizeof(path), "devices/system/node/node%d/cpulist", node->node);
-        r = read_list(topology->root_fd, path, MAX_CPUS, mark_cpu, node);
+        r = read_list(root_fd, path, MAX_CPUS, mark_cpu, node);
         if (r == -ENOENT) { /* no directory: it stays a row of the distance files and nothing else */
                 node->has_memory = false;
                 return 0;
@@ -183,44 +190,57 @@ static int read_node(struct topology *topology, struct node *node) {
         return r;
 }
 
-static int read_only_node(struct topology *topology) {
-        struct node *node;
+static int read_only_node(int root_fd, struct nodes *nodes) {
+        struct node *node = &nodes->at[0];
         int r;
 
-        add_node(topology, 0);
-        node = &topology->nodes[0];
+        add_node(nodes, 0);
         node->exists = node->has_memory = true;
         node->distances = malloc(sizeof(*node->distances));
         if (!node->distances)
                 return -ENOMEM;
         node->distances[0] = LOCAL_DISTANCE;
-        r = read_list(topology->root_fd, "devices/system/cpu/online", MAX_CPUS, mark_cpu, node);
+        r = read_list(root_fd, "devices/system/cpu/online", MAX_CPUS, mark_cpu, node);
         return r == -ENOENT ? 0 : r;
 }
 
-static int read_nodes(struct topology *topology) {
-        struct node *nodes;
+static struct nodes *nodes_free(struct nodes *nodes) {
+        for (size_t i = 0; nodes && i < nodes->n; i++)
+                free(nodes->at[i].distances);
+        free(nodes);
+        return NULL;
+}
+
+static void nodes_freep(struct nodes **nodes) {
+        *nodes = nodes_free(*nodes);
+}
+
+static int read_nodes(int root_fd, struct nodes **ret_nodes, bool *ret_has_files) {
+        _cleanup_(nodes_freep) struct nodes *nodes = calloc(1, sizeof(*nodes) + MAX_NODES * sizeof(nodes->at[0]));
+        struct nodes *fitting;
+        bool has_files;
         int r;
 
-        topology->nodes = calloc(MAX_NODES, sizeof(*topology->nodes));
-        if (!topology->nodes)
+        if (!nodes)
                 return -ENOMEM;
-        r = read_list(topology->root_fd, "devices/system/node/online", MAX_NODES, add_node, topology);
-        if (r == -ENOENT)
-                r = read_only_node(topology);
-        else if (r >= 0)
-                topology->has_node_files = true;
+        r = read_list(root_fd, "devices/system/node/online", MAX_NODES, add_node, nodes);
+        has_files = r != -ENOENT;
+        if (!has_files)
+                r = read_only_node(root_fd, nodes);
         if (r < 0)
                 return r;
-        nodes = reallocarray(topology->nodes, topology->n_nodes ?: 1, sizeof(*nodes));
-        if (nodes)
-                topology->nodes = nodes;
-        if (!topology->has_node_files)
-                return 0;
-        r = read_list(topology->root_fd, "devices/system/node/has_memory", MAX_NODES, mark_memory, topology);
-        for (size_t i = 0; i < topology->n_nodes && r >= 0; i++)
-                r = read_node(topology, &topology->nodes[i]);
-        return r;
+        fitting = realloc(nodes, sizeof(*nodes) + nodes->n * sizeof(nodes->at[0]));
+        if (fitting)
+                nodes = fitting;
+        if (has_files)
+                r = read_list(root_fd, "devices/system/node/has_memory", MAX_NODES, mark_memory, nodes);
+        for (size_t i = 0; i < nodes->n && has_files && r >= 0; i++)
+                r = read_node(root_fd, nodes, &nodes->at[i]);
+        if (r < 0)
+                return r;
+        *ret_nodes = take_ptr(nodes);
+        *ret_has_files = has_files;
+        return 0;
 }
 
 static int compare_u64(const void *a, const void *b) {
@@ -276,6 +296,7 @@ static void topology_freep(struct topology **topology) {
 
 int topology_new(const char *sysfs_root, struct topology **ret_topology) {
         _cleanup_(topology_freep) struct topology *topology = calloc(1, sizeof(*topology));
+        struct nodes *nodes;
         int r;
 
         if (!topology)
@@ -287,9 +308,10 @@ int topology_new(const char *sysfs_root, struct topology **ret_topology) {
         if (r < 0)
                 return r;
         read_default_page_size(topology);
-        r = read_nodes(topology);
+        r = read_nodes(topology->root_fd, &nodes, &topology->has_node_files);
         if (r < 0)
                 return r;
+        topology->nodes = nodes;
         *ret_topology = take_ptr(topology);
         return 0;
 }
@@ -297,67 +319,109 @@ int topology_new(const char *sysfs_root, struct topology **ret_topology) {
 struct topology *topology_free(struct topology *topology) {
         if (!topology)
                 return NULL;
-        for (size_t i = 0; i < topology->n_nodes; i++)
-                free(topology->nodes[i].distances);
-        free(topology->nodes);
+        for (struct nodes *nodes = topology->nodes, *before; nodes; nodes = before) {
+                before = nodes->before;
+                nodes_free(nodes);
+        }
         safe_close(topology->root_fd);
         free(topology);
         return NULL;
 }
 
+static bool is_same(const struct nodes *a, const struct nodes *b) {
+        if (a->n != b->n)
+                return false;
+        for (size_t i = 0; i < a->n; i++) {
+                const struct node *x = &a->at[i], *y = &b->at[i];
+
+                if (x->node != y->node || x->exists != y->exists || x->has_memory != y->has_memory ||
+                    memcmp(x->cpus, y->cpus, sizeof(x->cpus)) != 0 ||
+                    memcmp(x->distances, y->distances, a->n * sizeof(x->distances[0])) != 0)
+                        return false;
+        }
+        return true;
+}
+
+int topology_update(struct topology *topology) {
+        struct nodes *nodes;
+        bool has_files;
+        int r;
+
+        if (!topology->has_node_files)
+                return 0;
+        r = read_nodes(topology->root_fd, &nodes, &has_files);
+        if (r < 0)
+                return r;
+        if (is_same(topology->nodes, nodes)) {
+                nodes_free(nodes);
+                return 0;
+        }
+        nodes->before = topology->nodes;
+        topology->nodes = nodes;
+        return 1;
+}
+
 size_t topology_n_nodes(const struct topology *topology) {
+        const struct nodes *nodes = topology->nodes;
         size_t n_nodes = 0;
 
-        for (size_t i = 0; i < topology->n_nodes; i++)
-                n_nodes += topology->nodes[i].has_memory;
+        for (size_t i = 0; i < nodes->n; i++)
+                n_nodes += nodes->at[i].has_memory;
         return n_nodes;
 }
 
 int topology_node_at(const struct topology *topology, size_t idx) {
-        for (size_t i = 0; i < topology->n_nodes; i++)
-                if (topology->nodes[i].has_memory && idx-- == 0)
-                        return topology->nodes[i].node;
+        const struct nodes *nodes = topology->nodes;
+
+        for (size_t i = 0; i < nodes->n; i++)
+                if (nodes->at[i].has_memory && idx-- == 0)
+                        return nodes->at[i].node;
         assert(!"position of a node out of range");
         return -1;
 }
 
 bool topology_node_exists(const struct topology *topology, int node) {
-        const struct node *found = find_node(topology, node);
+        const struct node *found = find_node(topology->nodes, node);
 
         return found && found->exists;
 }
 
 bool topology_node_has_memory(const struct topology *topology, int node) {
-        const struct node *found = find_node(topology, node);
+        const struct node *found = find_node(topology->nodes, node);
 
         return found && found->has_memory;
 }
 
 bool topology_node_has_cpus(const struct topology *topology, int node) {
-        const struct node *found = find_node(topology, node);
+        const struct node *found = find_node(topology->nodes, node);
 
         return found && found->has_cpus;
 }
 
-int topology_distance(const struct topology *topology, int from_node, int to_node) {
-        const struct node *from = find_node(topology, from_node), *to = find_node(topology, to_node);
+static int distance_between(struct nodes *nodes, int from_node, int to_node) {
+        const struct node *from = find_node(nodes, from_node), *to = find_node(nodes, to_node);
 
         if (from && to)
-                return from->distances[to - topology->nodes];
+                return from->distances[to - nodes->at];
         return from_node == to_node ? LOCAL_DISTANCE : REMOTE_DISTANCE;
 }
 
+int topology_distance(const struct topology *topology, int from_node, int to_node) {
+        return distance_between(topology->nodes, from_node, to_node);
+}
+
 size_t topology_nodes_by_distance(const struct topology *topology, int from_node, int *ret_nodes, size_t max_nodes) {
+        struct nodes *nodes = topology->nodes;
         size_t n_nodes = 0;
 
         /* Insertion sort: stable, so equal distances stay in the order of node numbers; and machines have few nodes. */
-        for (size_t i = 0; i < topology->n_nodes; i++) {
-                int node = topology->nodes[i].node, distance = topology_distance(topology, from_node, node);
+        for (size_t i = 0; i < nodes->n; i++) {
+                int node = nodes->at[i].node, distance = distance_between(nodes, from_node, node);
                 size_t at = n_nodes;
 
-                if (!topology->nodes[i].has_memory)
+                if (!nodes->at[i].has_memory)
                         continue;
-                while (at > 0 && topology_distance(topology, from_node, ret_nodes[at - 1]) > distance)
+                while (at > 0 && distance_between(nodes, from_node, ret_nodes[at - 1]) > distance)
                         at--;
                 if (at == max_nodes)
                         continue;
@@ -463,13 +527,14 @@ uint64_t topology_available_bytes(const struct topology *topology, int node, uin
 }
 
 int topology_bind_thread(const struct topology *topology, int node) {
+        struct nodes *nodes = topology->nodes;
         const struct node *nearest = NULL;
 
-        for (size_t i = 0; i < topology->n_nodes; i++) {
-                const struct node *candidate = &topology->nodes[i];
+        for (size_t i = 0; i < nodes->n; i++) {
+                const struct node *candidate = &nodes->at[i];
 
-                if (candidate->has_cpus && (!nearest || topology_distance(topology, node, candidate->node) <
-                                                                topology_distance(topology, node, nearest->node)))
+                if (candidate->has_cpus && (!nearest || distance_between(nodes, node, candidate->node) <
+                                                                distance_between(nodes, node, nearest->node)))
                         nearest = candidate;
         }
         if (!nearest)

@@ -227,6 +227,29 @@ static void a_node_without_hugepage_files_has_no_pages(void **state) {
         topology_free(topology);
 }
 
+static void nodes_come_and_go(void **state) {
+        struct topology *topology;
+
+        put_odd_machine();
+        topology = load();
+        assert_int_equal(topology_update(topology), 0);
+        put("0,3,5\n", "devices/system/node/has_memory");
+        put_node(3, "\n", "40 17 10 18 30\n");
+        put_node(7, "7\n", "30 30 30 30 10\n");
+        assert_int_equal(topology_update(topology), 1);
+        assert_int_equal(topology_n_nodes(topology), 3);
+        assert_int_equal(topology_node_at(topology, 2), 5);
+        assert_true(topology_node_exists(topology, 2));
+        assert_false(topology_node_has_memory(topology, 2));
+        assert_true(topology_node_has_cpus(topology, 7));
+        assert_nearest(topology, 3, 3, (int[]){3, 5, 0});
+        assert_int_equal(topology_update(topology), 0);
+        put("0,3,x\n", "devices/system/node/has_memory");
+        assert_int_equal(topology_update(topology), -EBADMSG);
+        assert_int_equal(topology_n_nodes(topology), 3);
+        topology_free(topology);
+}
+
 static void a_kernel_without_numa_is_one_node(void **state) {
         struct topology *topology;
         struct topology_pages pages;
@@ -400,6 +423,7 @@ int main(void) {
                 test(distances_belong_to_online_nodes_in_order),
                 test(nearest_nodes_come_first),
                 test(a_node_without_hugepage_files_has_no_pages),
+                test(nodes_come_and_go),
                 test(a_kernel_without_numa_is_one_node),
                 test(a_kernel_without_hugetlb_is_refused),
                 test(garbage_in_sysfs_is_an_error),

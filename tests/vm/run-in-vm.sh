@@ -18,7 +18,8 @@ writes to its disk outlives the run.
 
   --kernel SUITE     the kernel of this Debian suite (default: bookworm)
   --nodes LIST       NUMA nodes as SIZE[:CPU[,CPU...]], a node without CPUs has
-                     only memory, one of size 0 only CPUs (default: "1G:0 1G:1")
+                     only memory, one of size 0 only CPUs (default: "1G:0 1G:1");
+                     memory of the size +SIZE is offline at first
   --distances LIST   "0-2:14 1-2:30" for the pairs of nodes (default: 21 each)
   --append ARGS      for the kernel, as "hugepagesz=2M hugepages=0:64,1:32"
   --work DIR         copied into the command's working directory
@@ -38,13 +39,17 @@ run=$(mktemp -d)
 # a table that puts the CPUs of one socket on several nodes.
 machine=()
 machine_arguments() {
-        local word node=0 cpu n_cpus=0 total=0 numa other distance pair
+        local word size node=0 cpu n_cpus=0 total=0 n_offline=0 offline=0 numa other distance pair
         for word in $nodes; do
-                numa=node,nodeid=$node
-                if [[ ${word%%:*} != 0 ]]; then
+                numa=node,nodeid=$node size=${word%%:*}
+                [[ $size == 0 ]] || machine+=(-object "memory-backend-ram,reserve=off,id=memory$node,size=${size#+}")
+                if [[ $size == +* ]]; then
+                        machine+=(-device "pc-dimm,memdev=memory$node,node=$node")
+                        n_offline=$((n_offline + 1))
+                        offline=$((offline + $(numfmt --from=iec "${size#+}")))
+                elif [[ $size != 0 ]]; then
                         numa+=,memdev=memory$node
-                        machine+=(-object "memory-backend-ram,reserve=off,id=memory$node,size=${word%%:*}")
-                        total=$((total + $(numfmt --from=iec "${word%%:*}")))
+                        total=$((total + $(numfmt --from=iec "$size")))
                 fi
                 if [[ $word == *:* ]]; then
                         for cpu in $(tr , ' ' <<< "${word#*:}"); do
@@ -64,12 +69,12 @@ machine_arguments() {
                         machine+=(-numa "dist,src=$other,dst=$node,val=$distance" -numa "dist,src=$node,dst=$other,val=$distance")
                 done
         done
-        machine+=(-m "$((total >> 20))M" -smp "$n_cpus,sockets=$n_cpus,cores=1,threads=1")
+        machine+=(-m "$((total >> 20))M,slots=$n_offline,maxmem=$((total + offline >> 20))M" -smp "$n_cpus,sockets=$n_cpus,cores=1,threads=1")
 }
 
 start_machine() {
         local arguments="console=ttyS0 root=/dev/vda quiet panic=-1 nokaslr mitigations=off audit=0 no_timer_check nowatchdog"
-        arguments+=" apparmor=0 selinux=0 cryptomgr.notests"
+        arguments+=" apparmor=0 selinux=0 cryptomgr.notests memhp_default_state=offline"
         # Debian's kernels clear what they allocate; that would take the memory of reserved pages from the host
         arguments+=" init_on_alloc=0 systemd.show_status=no systemd.unified_cgroup_hierarchy=1 $append"
         # 5-level page tables would only make emulation slower

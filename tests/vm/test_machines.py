@@ -12,15 +12,16 @@ TWO_NODES = {
     "append": "hugepagesz=2M hugepages=0:64,1:96 hugepagesz=1G hugepages=1:1",
 }
 FOUR_NODES = {
-    # Two with memory only, the smaller without hugepages; and between them one that has only a CPU, near node 1
-    "nodes": "640M:0 512M:1 0:2 384M 256M",
+    # Two with memory only, the smaller without hugepages; between them one that has only a CPU, near node 1; and one whose
+    # memory comes and goes
+    "nodes": "640M:0 512M:1 0:2 384M 256M +256M",
     "distances": "0-1:21 0-2:31 0-3:31 0-4:41 1-2:12 1-3:14 1-4:31 2-3:21 2-4:41 3-4:21",
     "append": "hugepagesz=2M hugepages=0:24,1:48,3:32",
 }
 MACHINES = {
     # What depends on the kernel runs on both, and the rest where it is quickest; poison is the last
     "oldest": Machine(OLDEST_KERNEL, **TWO_NODES, files=("service", "placement", "gib", "units", "storm", "reserve", "poison")),
-    "newest": Machine(NEWEST_KERNEL, **FOUR_NODES, files=("placement", "nodes", "units", "storm", "poison")),
+    "newest": Machine(NEWEST_KERNEL, **FOUR_NODES, files=("placement", "nodes", "hotplug", "units", "storm", "poison")),
     "container": Machine(kernel=None, files=("service", "storm", "warm")),
 }
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Nodes that lack something: node 2 has only a CPU, node 3 only memory, node 4 no hugepages either. Node 1 is nearest to 2."""
+"""
+Nodes that lack something: node 2 has only a CPU, node 3 only memory, node 4 no hugepages either, node 5 nothing yet. Node 1 is
+nearest to 2.
+"""
 
 import ctypes
 import json
@@ -20,7 +23,7 @@ def row_of(service, node):
 
 
 def test_the_machine_is_as_described():
-    assert (SYSFS / "online").read_text() == "0-4\n"
+    assert (SYSFS / "online").read_text() == "0-5\n"
     assert memory_nodes() == [0, 1, 3, 4]
     assert (SYSFS / "has_cpu").read_text() == "0-2\n"
     assert pages.count("nr", PAGE_2M, 4) == 0
