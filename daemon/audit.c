@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What should be found here is nothing. A byte that is not zero says that memory is failing, that a device writes where it may
- * no longer, or that somebody got hold of the daemon's own mapping.
+ * no longer, or that somebody got hold of the daemon's own mapping. A page on another node was moved by the kernel, which takes
+ * memory off line or needs room for larger pages.
  *
  * A round of reading at a time, so that an idle daemon sleeps between them; slice by slice within a round.
  */
@@ -82,7 +83,9 @@ static void drop(struct broker *broker, struct extent *extent, int r) {
                 log_notice(LOG_ID_MEMORY_LOST, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("ERRNO", -r)),
                            "pool %s, node %d: a ready extent of %s goes back to the kernel: %s", np->pool->name, np->node,
                            format_size(extent->bytes, size),
-                           r == -EHWPOISON ? "its memory has failed; the kernel's log says where" : "pages of it are missing");
+                           r == -EHWPOISON ? "its memory has failed; the kernel's log says where" :
+                           r == -EXDEV     ? "pages of it were moved to another node" :
+                                             "pages of it are missing");
         returns_drop(broker, extent, /* test_pins= */ true);
 }
 
@@ -98,7 +101,7 @@ static void slice_done(void *userdata, struct extent *extent, int r) {
                 return;
         if (extent->foreign_open)
                 returns_drop_doubtful(broker, extent);
-        else if (r == -EBADMSG || r == -EHWPOISON || r == -EFAULT || r == -ENOSPC)
+        else if (r == -EBADMSG || r == -EHWPOISON || r == -EXDEV || r == -EFAULT || r == -ENOSPC)
                 drop(broker, extent, r);
         else if (pool_end_audit(extent) < 0)
                 returns_drop(broker, extent, /* test_pins= */ true);

@@ -89,7 +89,7 @@ int work_verify_placement(const struct extent_file *file, int node, uint64_t off
         return n_misplaced > 0 || n_missing > 0 ? -EXDEV : 0;
 }
 
-/* Of a scrub too: its holder may have punched holes, or moved pages to another node. */
+/* Of a scrub too: its holder may have punched holes, or moved pages to another node. The kernel moves those that are in its way. */
 static int populate_slice(struct work *work, uint64_t offset_bytes, uint64_t bytes) {
         int r = extent_file_populate(work->file, offset_bytes, bytes);
 
@@ -239,14 +239,17 @@ static int unmap_setup(struct work *work) {
         return 0;
 }
 
-/* In one step, so that whoever wants the extent waits for no more than this. */
+/*
+ * In one step, so that whoever wants the extent waits for no more than this. Not bound to the node, which the kernel refuses when
+ * its memory is gone: all pages are there, and where they are is asked.
+ */
 static int audit_setup(struct work *work) {
         bool is_mapped = work->file->addr;
         size_t offset_bytes = 0;
-        int r = is_mapped ? 0 : extent_file_map(work->file, work->node->node);
+        int r = is_mapped ? 0 : extent_file_map(work->file, /* node= */ -1);
 
         if (r >= 0)
-                r = extent_file_populate(work->file, work->from_bytes, work->to_bytes - work->from_bytes);
+                r = populate_slice(work, work->from_bytes, work->to_bytes - work->from_bytes);
         if (r >= 0)
                 r = clear_verify((char *) work->file->addr + work->from_bytes, work->to_bytes - work->from_bytes, &offset_bytes);
         if (!is_mapped)

@@ -57,7 +57,8 @@ int stock_drop(struct stock *stock, struct extent *extent, bool test_pins, enum 
 void stock_unmap(struct stock *stock, struct extent *extent);
 /*
  * Reads the next @bytes of a ready extent, from its audit_bytes on, which are set to where the next time begins. r: 0;
- * -EBADMSG: audit_bytes is the offset of a byte that is not zero; -EHWPOISON: memory that has failed; another negative errno.
+ * -EBADMSG: audit_bytes is the offset of a byte that is not zero; -EHWPOISON: memory that has failed; -EXDEV: pages of it are
+ * on another node; another negative errno.
  */
 int stock_audit(struct stock *stock, struct extent *extent, uint64_t bytes, stock_done_fn done, void *userdata);
 /* Ends it with -ECANCELED when it has not begun yet; else it is about to end by itself. */

@@ -76,6 +76,22 @@ def test_a_node_is_taken_in_and_left_out_by_a_reload(service, start_child):
     assert service.pid == pid
 
 
+def test_memory_that_the_kernel_moved_to_another_node_is_given_up(service):
+    """Nobody has drained the node before."""
+    with online():
+        service.start(f"{DAEMON}AuditRate=1G\n[Pool p]\nTarget=node{NODE}:16M\n")
+        service.wait_full()
+        inodes = set(pages.hugetlb_files(service.pid))
+        set_online(False)
+        assert pages.count("nr", PAGE_2M, NODE) == 0
+        wait_until(lambda: (row(service)["ready_bytes"], row(service)["shortfall_bytes"]) == (0, BYTES), "nothing is ready there")
+        assert "moved to another node" in journal("hugezerod.service")
+        set_online(True)
+        wait_until(lambda: row(service)["ready_bytes"] == BYTES, "the node is full again")
+        assert not inodes & set(pages.hugetlb_files(service.pid))
+        service.stop()
+
+
 def test_a_configuration_that_names_a_node_without_memory_changes_nothing(service):
     with online():
         service.start(f"{DAEMON}[Pool p]\nTarget=node{NODE}:16M node1:16M\n")
