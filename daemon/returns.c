@@ -18,7 +18,7 @@
 
 #define BUSY_RETRY_MS 1       /* chosen: a munmap of the daemon's own mapping is under way, which takes microseconds */
 #define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
-#define PIN_AGAIN_MS 10000    /* chosen: each test of a pinned extent costs a worker 165 ms */
+#define PIN_AGAIN_MS 10000    /* chosen: each test of a pinned extent costs a worker 165 ms. Until then twice as long each time */
 #define MAX_OPENS 64          /* chosen: more than any honest client's; whoever spins would keep the loop busy with events */
 
 static void ask(struct broker *broker, struct extent *extent);
@@ -79,6 +79,10 @@ void returns_discard(struct extent *extent) {
         pool_remove(extent);
 }
 
+static uint64_t pin_delay_ms(unsigned n_asked) {
+        return n_asked < 4 ? PIN_FIRST_MS << n_asked : PIN_AGAIN_MS;
+}
+
 static void drop_done(void *userdata, struct extent *extent, int r) {
         struct broker *broker = userdata;
 
@@ -91,7 +95,7 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 if (extent->grant || extent->extra_bytes > 0)
                         warm_note(broker->warm, extent, LEDGER_PINNED);
                 /* Without a timer the sweep asks again. */
-                (void) set_timer(broker, extent, extent->n_asked++ == 0 ? PIN_FIRST_MS : PIN_AGAIN_MS);
+                (void) set_timer(broker, extent, pin_delay_ms(extent->n_asked++));
                 return;
         }
         returns_discard(extent);
