@@ -11,6 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "daemon" / "hugezerod.conf.5.scd"
 SAMPLE = ROOT / "config" / "hugezerod.conf"
+CORPUS = ROOT / "tests" / "fuzz" / "corpus" / "config" / "every-key"
 # As the sections are headed in the page, and begun in the sample
 SECTIONS = {
     "[Daemon] SECTION": "[Daemon]",
@@ -84,6 +85,15 @@ def test_keys_in_running_text_exist():
     known = {key for _, key in keys_of_sample()}
     for key in re.findall(r"\*(\w+)=\*", PAGE.read_text()):
         assert key in known, f"the page speaks of {key}="
+
+
+def test_the_fuzzer_begins_with_every_key():
+    """What is commented out in the sample, and nothing else."""
+    lines = [re.sub(r"^#(?=\w+=|\[)", "", line) for line in SAMPLE.read_text().splitlines() if line and not line.startswith("# ")]
+    text = CORPUS.read_text()
+    assert text.splitlines() == lines, f"{CORPUS} is to be:\n" + "\n".join(lines)
+    for section, key in keys_of_sample():
+        assert f"\n{key}=" in text.partition(section)[2].partition("\n[")[0]
 
 
 @pytest.mark.skipif(not shutil.which("scdoc"), reason="scdoc is not installed")

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "cleanup.h"
+#include "clear.h"
 #include "config.h"
 #include "fuzz.h"
 
@@ -28,12 +29,25 @@ static void check_pool(const struct topology *topology, const struct config_pool
         }
 }
 
+static void check_ids(const struct config_ids *ids) {
+        CHECK(ids->n <= CONFIG_MAX_IDS && (!ids->all || ids->n == 0));
+        for (size_t i = 0; i < ids->n; i++)
+                CHECK(ids->ids[i] != UINT32_MAX); /* to the kernel that is no user */
+}
+
 static void check_config(const struct topology *topology, const struct config *config) {
         CHECK(config->socket_path[0] == '/' && memchr(config->socket_path, 0, sizeof(config->socket_path)));
         CHECK(config->max_connections > 0 && config->max_waiting > 0 && config->max_fds_in_flight > 0);
         CHECK(config->release_grace_ms > 0 && config->sweep_interval_ms > 0);
         CHECK(config->n_pools > 0 && config->n_pools <= CONFIG_MAX_POOLS);
-        CHECK(config->n_user_quotas <= CONFIG_MAX_USER_QUOTAS);
+        CHECK(config->n_user_quotas <= CONFIG_MAX_USER_QUOTAS && config->n_group_quotas <= CONFIG_MAX_GROUP_QUOTAS);
+        check_ids(&config->allow_users);
+        check_ids(&config->allow_groups);
+        check_ids(&config->admin_users);
+        check_ids(&config->trusted_users);
+        CHECK(!config->clear_method || !config->clear_method->why_not());
+        CHECK(config->batch_bytes > 0 && config->background_bytes_per_s > 0 && config->unmap_after_ms > 0);
+        CHECK(config->recycle <= CONFIG_RECYCLE_NEVER);
         for (size_t i = 0; i < config->n_pools; i++)
                 check_pool(topology, &config->pools[i]);
 }
