@@ -5,6 +5,7 @@ import ctypes
 import errno
 import mmap
 import os
+import select
 import socket
 import struct
 import threading
@@ -12,7 +13,9 @@ import time
 
 from hugezero_client import Client
 
-from . import holder, pages
+from . import DEADLINE_S, holder, pages
+
+ATTACKER, VICTIM = 3001, 3002  # chosen: users that no machine has
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYS_IO_URING_SETUP, _SYS_IO_URING_ENTER, _SYS_IO_URING_REGISTER = 425, 426, 427  # asm-generic, x86-64 too
@@ -208,18 +211,42 @@ def reserve_pages(me):
 
 def send_lingering_socket(me, path, linger_s):
     """
-    Sends a TCP socket that has unsent data and SO_LINGER, and lets go of it: whoever closes the last descriptor waits. Returns
-    None when it was accepted, else the errno.
+    Sends a TCP socket that has unsent data and SO_LINGER, and lets go of it: whoever closes the last descriptor waits. It waits
+    behind questions whose answers are not read, so that the daemon comes to it when we have let go. Returns None when it was
+    accepted, else the errno.
     """
-    fd = make_lingering_socket(me, linger_s)
+    client, fd = holder.client(me, path), make_lingering_socket(me, linger_s)
+    client.socket.setblocking(False)
+    ask_until_stuck([client])
     try:
-        holder.client(me, path).send(b"\6\0\0\0\1\0\0\0", [fd])
+        while not try_send(client, b"\6\0\0\0\1\0\0\0", [fd]):
+            select.select([client.socket], [], [], DEADLINE_S)
+            client.socket.recv(4096)
     except OSError as error:
+        me.lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return error.errno
     finally:
-        me.lingering.detach()
-        threading.Thread(target=os.close, args=(fd,), daemon=True).start()
+        me.lingering.close()
+    threading.Thread(target=read_all, args=(client.socket,), daemon=True).start()
     return None
+
+
+def try_send(client, data, fds):
+    """False when there is no room."""
+    try:
+        client.send(data, fds)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def read_all(connection):
+    connection.setblocking(True)
+    try:
+        while connection.recv(4096):
+            pass
+    except OSError:
+        pass
 
 
 def make_lingering_socket(me, linger_s):
@@ -249,15 +276,28 @@ def time_of_close(me, linger_s):
 def flood(me, path, n_connections):
     """Asks on many connections until nothing more is taken, and reads no answer; returns how many questions were sent."""
     me.connections = [Client(path) for _ in range(n_connections)]
-    n = 0
     for connection in me.connections:
-        connection.socket.settimeout(0.2)
-        try:
-            while True:
-                connection.send_message(6)
-                n += 1
-        except OSError as error:
-            assert isinstance(error, TimeoutError) or error.errno in (errno.EAGAIN, errno.EPIPE, errno.ECONNRESET), error
+        connection.socket.setblocking(False)
+    return ask_until_stuck(me.connections)
+
+
+def ask_until_stuck(connections):
+    n_sent, last = 0, time.monotonic()
+    while time.monotonic() - last < 0.2:
+        n = sum(ask_until_full(connection) for connection in connections)
+        if n:
+            n_sent, last = n_sent + n, time.monotonic()
+    return n_sent
+
+
+def ask_until_full(connection):
+    n = 0
+    try:
+        while True:
+            connection.send_message(6)
+            n += 1
+    except OSError as error:
+        assert error.errno in (errno.EAGAIN, errno.EPIPE, errno.ECONNRESET), error
     return n
 
 
