@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import multiprocessing
 import os
@@ -16,8 +17,6 @@ from . import DEADLINE_S, wait_until
 
 # A server process that was started afresh forks the children: no fd and no mapping of the test leaks into them.
 _context = multiprocessing.get_context("forkserver")
-# What every child would have to import; the server finds it by PYTHONPATH, see conftest.py
-_context.set_forkserver_preload(["pytest", "harness.holder", __name__])
 _PR_SET_DUMPABLE = 4
 
 
@@ -38,6 +37,7 @@ class Child:
     """
 
     def __init__(self, uid=None, gid=None, groups=(), cgroup=None):
+        _prepare_server()
         self._pipe, theirs = _context.Pipe()
         self._process = _context.Process(target=_serve, args=(theirs, _test_modules(), uid, gid, groups, cgroup), daemon=True)
         self._process.start()
@@ -90,6 +90,14 @@ class Child:
         self._pipe.close()
         self._process.close()
         self._process = None
+
+
+@functools.cache
+def _prepare_server():
+    """The server is started for the first child, when all tests are known, and imports once what each child would have to."""
+    _context.set_forkserver_preload(["pytest", "harness.holder", __name__, *_test_modules()])
+    # It has no other way to learn where they are
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
 
 
 def _test_modules():

@@ -2,8 +2,7 @@
 """Who takes part in an attack: an attacker and a victim, unprivileged users in services of their own."""
 
 import pytest
-
-ATTACKER, VICTIM = 3001, 3002
+from harness.hostile import ATTACKER, VICTIM
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import errno
 import os
 
 import pytest
-from conftest import VICTIM
 from harness import holder, wait_until
 from harness.child import ChildError
+from harness.hostile import VICTIM
 from harness.pages import MIB, hugetlb_files, need_pages
 
 SIZE = 8 * MIB

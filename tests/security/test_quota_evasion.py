@@ -5,9 +5,9 @@ import errno
 import os
 
 import pytest
-from conftest import ATTACKER, VICTIM
 from harness import hostile, holder, wait_until
 from harness.child import ChildError
+from harness.hostile import ATTACKER, VICTIM
 from harness.pages import MIB, hugetlb_files, need_pages
 
 SIZE, GROUP = 8 * MIB, 3100

@@ -5,8 +5,8 @@ import errno
 import os
 
 import pytest
-from conftest import ATTACKER, VICTIM
 from harness import hostile, holder, wait_until
+from harness.hostile import ATTACKER, VICTIM
 from harness.pages import MIB, hugetlb_files, need_pages
 
 SIZE, GROUP = 8 * MIB, 3100

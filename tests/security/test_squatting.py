@@ -7,9 +7,9 @@ import socket
 import tempfile
 
 import pytest
-from conftest import ATTACKER
 from harness import wait_until
 from harness.daemon import DaemonFailed
+from harness.hostile import ATTACKER
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Machines for suite vm: each is booted once, runs the tests of guest/ that it is for, and every one of them is a test here."""
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -41,6 +42,7 @@ def work(build, tmp_path_factory):
                 (folder / "build" / path.relative_to(build)).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, folder / "build" / path.relative_to(build), follow_symlinks=False)
     shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__", "unit", "fuzz"))
+    compileall.compile_dir(folder / "tests", quiet=1)
     return folder
 
 
@@ -51,7 +53,7 @@ def run_machine(images, work, tmp_path_factory):
     def run(machine, *command):
         results = tmp_path_factory.mktemp("results")
         process = subprocess.run(
-            [*machine.command(), "--work", work, "--results", results, "--limit", "600", *command],
+            [*machine.command(), "--work", work, "--results", results, "--limit", "900", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -71,10 +73,11 @@ def run_tests(run_machine):
 
     def run(machine):
         if machine not in runs:
+            knobs = ["HUGEZERO_TEST_EMULATED=1", *KNOBS] if machine.kernel else KNOBS
             runs[machine] = Run(
-                *run_machine(machine, "env", "HUGEZERO_TEST_DEADLINE_S=60", *KNOBS, "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider",
+                *run_machine(machine, "env", "HUGEZERO_TEST_DEADLINE_S=60", *knobs, "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider",
                              "--timeout=300", "--build=build", "--junitxml=/srv/results/junit.xml",
-                             *(f"tests/vm/guest/{name}.py" for name in machine.files))
+                             *(path.relative_to(ROOT) for path in machine.paths().values()))
             )  # fmt: skip
         return runs[machine]
 

@@ -14,13 +14,20 @@ OLDEST_KERNEL, NEWEST_KERNEL = "bookworm", "trixie-backports"
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """kernel: a Debian suite, or None for a container on this machine's kernel; the rest as for run-in-vm.sh."""
+    """
+    kernel: a Debian suite, or None for a container on this machine's kernel; files: NAME of guest/NAME.py, or SUITE/NAME of
+    another suite; the rest as for run-in-vm.sh.
+    """
 
     kernel: str
     nodes: str = ""
     distances: str = ""
     append: str = ""
     files: tuple = ()
+
+    def paths(self):
+        """The files, for each name."""
+        return {name: HERE.parent / f"{name}.py" if "/" in name else HERE / "guest" / f"{name}.py" for name in self.files}
 
     def command(self):
         if self.kernel is None:
@@ -41,8 +48,9 @@ class Run:
                 name = case.get("name").partition("[")[0]
                 self.outcomes.setdefault((case.get("classname").rpartition(".")[2], name), []).append(problem)
 
-    def check(self, module, name):
+    def check(self, file, name):
         """Passes, fails or skips the calling test as the one inside did."""
+        module = file.rpartition("/")[2]
         if (module, name) not in self.outcomes:
             output, self.output = self.output, "said what the first such failure shows"
             pytest.fail(f"{name} was not run; the machine ({self.results}) {output}", pytrace=False)
