@@ -6,9 +6,8 @@
 #include <stdint.h>
 
 struct files {
-        uint64_t max_extents;      /* one descriptor each */
-        uint64_t max_opened_ahead; /* extents that have a second one, opened for their next grant */
-        uint64_t max_connections;  /* of clients; whatever MaxConnections= allows */
+        uint64_t max_extents;     /* two descriptors each: its own, and one that is opened for its next grant */
+        uint64_t max_connections; /* of clients; whatever MaxConnections= allows */
 };
 
 /*

@@ -190,21 +190,21 @@ unsigned broker_grant_next(struct grant *grant, struct wire_d_grant *ret_message
         return n_extents;
 }
 
-static void close_copies(struct broker *broker, struct grant *grant, uint32_t n_extents) {
+static void close_copies(struct grant *grant, uint32_t n_extents) {
         for (uint32_t i = 0; i < n_extents; i++)
-                stock_close_grant_fd(broker->stock, grant->extents[grant->n_sent + i].extent);
+                stock_close_grant_fd(grant->extents[grant->n_sent + i].extent);
         grant->n_sent += n_extents;
         if (grant->n_sent == grant->n_extents)
                 grant->sending = false;
 }
 
 void broker_grant_sent(struct broker *broker, struct grant *grant, unsigned n_extents) {
-        close_copies(broker, grant, n_extents);
+        close_copies(grant, n_extents);
 }
 
 void broker_grant_abandon(struct broker *broker, struct grant *grant) {
         /* The last copies close here, which the kernel reports like any holder's close: one way back for all memory. */
-        close_copies(broker, grant, grant->n_extents - grant->n_sent);
+        close_copies(grant, grant->n_extents - grant->n_sent);
 }
 
 /* The daemon's own mappings */

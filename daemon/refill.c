@@ -201,7 +201,7 @@ static void shrink(struct broker *broker, struct node_pool *np) {
         drop_replaced(broker, np);
 }
 
-/* Each extent is an open file. Some are left for clients, or a pool that cannot grow would not even be served from. */
+/* Each extent is two open files. Some are left for clients, or a pool that cannot grow would not even be served from. */
 static bool has_descriptors(struct broker *broker, struct node_pool *np) {
         uint64_t n_max = stock_max_extents(broker->stock);
 

@@ -536,7 +536,7 @@ uint8_t returns_wire_state(const struct extent *extent) {
 
 static void dispose(struct broker *broker, struct extent *extent) {
         if (extent->slot >= 0)
-                stock_close_grant_fd(broker->stock, extent); /* the watch is for the successor, like the rest of it */
+                stock_close_grant_fd(extent); /* the watch is for the successor, like the rest of it */
         else
                 stock_forget(broker->stock, extent);
         extent_file_done(&extent->file);

@@ -78,8 +78,7 @@ struct stock {
         struct warm *warm;
         size_t n_nodes;
         struct stock_node nodes[CONFIG_MAX_NODES];
-        uint64_t n_opened_ahead;
-        struct files files;         /* how many there may be */
+        struct files files;
         pthread_mutex_t map_lock; /* who takes pages of the kernel while it overcommits */
 };
 

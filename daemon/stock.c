@@ -275,7 +275,6 @@ static int open_description(struct stock *stock, struct extent *extent) {
         r = extent_file_open_grant(&extent->file, &extent->grant_fd);
         if (r < 0)
                 return r;
-        stock->n_opened_ahead++;
         if (extent->wd > 0)
                 reclaim_swallow_open(stock->reclaim, extent->wd);
         return 0;
@@ -284,7 +283,7 @@ static int open_description(struct stock *stock, struct extent *extent) {
 int stock_make_ready(struct stock *stock, struct extent *extent) {
         int r = 0;
 
-        if (extent->grant_fd < 0 && stock->n_opened_ahead < stock->files.max_opened_ahead)
+        if (extent->grant_fd < 0)
                 r = open_description(stock, extent);
         if (r >= 0 && extent->wd <= 0)
                 r = reclaim_watch(stock->reclaim, extent->file.fd, extent, &extent->wd);
@@ -348,14 +347,11 @@ void stock_forget(struct stock *stock, struct extent *extent) {
         if (extent->wd > 0)
                 reclaim_unwatch(stock->reclaim, extent->wd);
         extent->wd = 0;
-        stock_close_grant_fd(stock, extent);
+        stock_close_grant_fd(extent);
 }
 
-void stock_close_grant_fd(struct stock *stock, struct extent *extent) {
-        if (extent->grant_fd < 0)
-                return;
+void stock_close_grant_fd(struct extent *extent) {
         extent->grant_fd = safe_close(extent->grant_fd);
-        stock->n_opened_ahead--;
 }
 
 uint64_t stock_max_extents(const struct stock *stock) {

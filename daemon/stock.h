@@ -75,7 +75,7 @@ int stock_adopt(struct stock *stock, struct extent *extent);
 int stock_prepare_grant(struct stock *stock, struct extent *extent, bool reopenable);
 /* Closes what the daemon itself opened of an extent that is to be dropped; its watch goes too. */
 void stock_forget(struct stock *stock, struct extent *extent);
-/* As many as the limit of open files leaves room for, beside what is opened ahead, and clients. */
+/* As many as the limit of open files leaves room for, beside clients. */
 uint64_t stock_max_extents(const struct stock *stock);
 /* After it was sent: the description lives on with the client. */
-void stock_close_grant_fd(struct stock *stock, struct extent *extent);
+void stock_close_grant_fd(struct extent *extent);

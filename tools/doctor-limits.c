@@ -8,7 +8,7 @@
 #include "doctor.h"
 #include "parse.h"
 
-#define MIN_FDS 4096     /* chosen: an extent is a descriptor; 2,000 are kept over a restart, and as many are handed out */
+#define MIN_FDS 4096     /* chosen: an extent is two descriptors; some 1,500 of them are enough for most */
 #define MIN_WATCHES 8192 /* chosen: an extent is a watch as well */
 #define MIN_INSTANCES 4  /* chosen: the daemon needs one, others of its uid some */
 #define MIN_MAPS 65530   /* kernel default; an extent of 1 GiB and more is a mapping of the daemon's */
@@ -51,7 +51,7 @@ static void check_process_limits(struct doctor *doctor) {
         if (read_limit(doctor, "Max open files", limits)) {
                 bool is_low = limits[1] < MIN_FDS;
                 doctor_add(doctor, is_low ? DOCTOR_PROBLEM : DOCTOR_OK, "nofile",
-                           "%s may open up to %" PRIu64 " descriptors, one for each extent", whose, limits[1]);
+                           "%s may open up to %" PRIu64 " descriptors, two for each extent", whose, limits[1]);
                 if (is_low)
                         doctor_advise(doctor, MORE_FILES);
         }

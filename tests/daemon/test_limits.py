@@ -236,7 +236,7 @@ def test_a_low_limit_of_files_stops_the_pools_and_leaves_room_for_clients(start_
     for _ in range(2):
         wait_until(is_full, "the pool is as full as it can be")
         for child in clients_are_served(8):
-            child.call(holder.drop)
+            child.kill()
         other = start_child()
         other.call(holder.acquire, daemon.socket_path, n_max * 2 * MIB, several=True, on_miss="wait", timeout_ms=20000)
         assert daemon.n_fds() < limit - 4

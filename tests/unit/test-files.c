@@ -26,11 +26,10 @@ static void every_part_has_enough_and_all_fit(void **state) {
 
                         set_limit(limit);
                         assert_int_equal(files_share_out(n_nodes[i], &files), 0);
-                        assert_true(files.max_extents >= 16);
+                        assert_true(files.max_extents >= 12);
                         assert_true(files.max_connections >= 12);
                         /* 11 of the daemon itself, one for each node; a quarter of what clients have is on its way to them */
-                        assert_true(11 + n_nodes[i] + files.max_extents + files.max_opened_ahead + files.max_connections * 4 / 3 <=
-                                    limit);
+                        assert_true(11 + n_nodes[i] + 2 * files.max_extents + files.max_connections * 4 / 3 <= limit);
                 }
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
