@@ -17,7 +17,10 @@ const char *kernelfs_proc_fault(void) {
                access("/proc/self", R_OK | X_OK) < 0  ? "/proc cannot be read" : NULL;
 }
 
+/* In a container /sys may be a file system of its own, into which parts of sysfs are mounted. */
 const char *kernelfs_sys_fault(void) {
-        return !is_mounted("/sys", SYSFS_MAGIC)                            ? "/sys is not mounted" :
-               access("/sys", R_OK | X_OK) < 0 || access("/sys/kernel", R_OK | X_OK) < 0 ? "/sys cannot be read" : NULL;
+        if (access("/sys", R_OK | X_OK) < 0)
+                return "/sys cannot be read";
+        return !is_mounted("/sys/kernel", SYSFS_MAGIC) ? "/sys is not mounted" :
+               access("/sys/kernel", R_OK | X_OK) < 0 ? "/sys cannot be read" : NULL;
 }
