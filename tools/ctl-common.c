@@ -110,10 +110,13 @@ int ctl_connect_and_read(const struct ctl *ctl, struct hugezero_conn **ret_conn,
 
 int ctl_parse_wait(const char *verb, const char *value, const char *next, uint64_t *ret_ms) {
         uint64_t ms = UINT64_MAX;
-        if (value && parse_duration(value, &ms) < 0)
+        int r = value ? parse_duration(value, &ms) : 0;
+        if (r == -ERANGE)
+                return ctl_usage_error(verb, "option --wait=%s: it is too long; use infinity", value);
+        if (r < 0)
                 return ctl_usage_error(verb,
-                                       "option --wait=%s: a time is expected, a number with ms, s, min or h as in --wait=10s, or "
-                                       "infinity",
+                                       "option --wait=%s: a time is expected, a number with ms, s, min or h as in --wait=10s "
+                                       "(without one: seconds), or infinity",
                                        value);
         if (!value && next && parse_duration(next, &ms) >= 0)
                 return ctl_usage_error(verb, "option --wait: '%s' does not belong to it; a time is written behind '=': --wait=10s",

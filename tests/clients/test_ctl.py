@@ -153,6 +153,7 @@ def test_the_version_is_the_projects(build):
         (["drain", "--pool", ""], "--pool: its value is empty"),
         (["drain", "--node", "all"], "--node all"),
         (["drain", "--wait=soon"], "--wait=soon"),
+        (["drain", "--wait=99999999999999999h"], "too long; use infinity"),
         (["drain", "--wait=1x"], "--wait=10s"),
         (["drain", "--wait", "10"], "--wait=10s"),
         (["run"], "--grant"),
