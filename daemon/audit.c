@@ -59,9 +59,21 @@ static void set_timer(struct audit_node *node, uint64_t delay_ms) {
         broker_timer_set(node->timer, delay_ms);
 }
 
+static uint64_t ready_bytes(const struct audit_node *node) {
+        uint64_t bytes = 0;
+
+        BROKER_FOREACH_NODE_POOL(node->audit->broker, np)
+                if (np->node == node->node)
+                        bytes += pool_ready_bytes(np);
+        return bytes;
+}
+
+/* Nothing is read twice in one round. */
 static void begin_round(struct audit_node *node) {
+        uint64_t bytes = rate_of(node) * period_ms(node) / 1000, most_bytes = ready_bytes(node);
+
         node->next_round_ms = clock_ms() + period_ms(node);
-        node->left_bytes = rate_of(node) * period_ms(node) / 1000;
+        node->left_bytes = bytes < most_bytes ? bytes : most_bytes;
 }
 
 /* Found something, or could not read it. */

@@ -158,8 +158,9 @@ void refill_run(struct broker *broker);
 void refill_stop(struct broker *broker, struct node_pool *np);
 /* Fills and scrubs that are under way. */
 void refill_raise(struct broker *broker, struct node_pool *np, enum job_urgency urgency);
-/* Of what makes memory of a node pool ready: more than @background where a client or the low mark wants it. */
-enum job_urgency refill_urgency(const struct node_pool *np, enum job_urgency background);
+/* For an extent that is about to be scrubbed, which refill_end_hurry() ends: as much is urgent as a client or the low mark wants. */
+enum job_urgency refill_scrub_urgency(struct extent *extent);
+void refill_end_hurry(struct extent *extent);
 void refill_on_retry(int fd, short what, void *userdata);
 /* The kernel said no although its counters said yes (a thief, a cgroup limit): leave it alone until the retry timer. */
 void refill_pause(struct broker *broker, struct node_pool *np);

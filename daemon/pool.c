@@ -207,7 +207,8 @@ int pool_make_ready(struct extent *extent) {
         list_remove(extent);
         extent->state = EXTENT_READY;
         list_insert(extent);
-        if (pool_used_bytes(np) >= np->target_bytes && np->n_extents[EXTENT_FILLING] == 0)
+        /* What is being dropped has a replacement to come, at full speed. */
+        if (pool_used_bytes(np) - np->bytes[EXTENT_DROPPING] >= np->target_bytes && np->n_extents[EXTENT_FILLING] == 0)
                 np->full_once = true;
         return 0;
 }

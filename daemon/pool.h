@@ -45,6 +45,7 @@ struct extent {
         int wd;                    /* inotify watch; 0: none */
         int slot;                  /* warm.c: its record and its name in the fd store; -1: none */
         struct work *work;         /* stock.c's: the job that runs on it, or NULL */
+        bool hurried;              /* refill.c's: being scrubbed at full speed */
         bool sealed;               /* its size is final */
         bool reopenable;
         bool close_event, foreign_open, doubt; /* facts for reclaim_decide(), since the grant */
@@ -83,6 +84,7 @@ struct node_pool {
         TAILQ_HEAD(, shelf) shelves; /* never empty: the first one has service NULL */
         uint64_t history[POOL_HISTORY];
         unsigned n_history, next_history;
+        uint64_t hurried_bytes;   /* refill.c's: of extents that are being scrubbed at full speed */
         bool was_low;             /* refill.c's: below the low mark at its last look */
         uint64_t paced_wait_since_ms, paced_wait_ms; /* a request waits for work that its pace held back; 0: none. In all */
         uint64_t audit_count;     /* how often an extent was made ready or audited */

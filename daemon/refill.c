@@ -75,8 +75,8 @@ void refill_raise(struct broker *broker, struct node_pool *np, enum job_urgency 
                 pool_note_paced_wait(np, clock_ms());
 }
 
-enum job_urgency refill_urgency(const struct node_pool *np, enum job_urgency background) {
-        return np->blocked || np->claimed ? JOB_WAITING : pool_below_low_bytes(np) > 0 ? JOB_LOW : background;
+static enum job_urgency fill_urgency(const struct node_pool *np) {
+        return np->blocked || np->claimed ? JOB_WAITING : pool_below_low_bytes(np) > 0 ? JOB_LOW : JOB_FILL;
 }
 
 static void arm_retry(struct broker *broker) {
@@ -142,7 +142,7 @@ static int start_fill(struct broker *broker, struct node_pool *np, uint64_t byte
         r = pool_add(np, EXTENT_FILLING, 0, &extent);
         if (r < 0)
                 return r;
-        r = stock_fill(broker->stock, extent, bytes, refill_urgency(np, JOB_FILL), pool_below_low_bytes(np), fill_done, broker);
+        r = stock_fill(broker->stock, extent, bytes, fill_urgency(np), pool_below_low_bytes(np), fill_done, broker);
         if (r < 0)
                 pool_remove(extent);
         return r;
@@ -229,12 +229,54 @@ static uint64_t probe_bytes(struct broker *broker, struct node_pool *np, uint64_
                                    np->pool->page_size_bytes);
 }
 
+/* Whether more has to be scrubbed at full speed to bring the pool to its low mark. */
+static bool wants_hurry(const struct node_pool *np) {
+        return np->hurried_bytes < pool_below_low_bytes(np);
+}
+
+static void begin_hurry(struct extent *extent) {
+        extent->hurried = true;
+        extent->node_pool->hurried_bytes += extent->bytes;
+}
+
+void refill_end_hurry(struct extent *extent) {
+        if (extent->hurried)
+                extent->node_pool->hurried_bytes -= extent->bytes;
+        extent->hurried = false;
+}
+
+enum job_urgency refill_scrub_urgency(struct extent *extent) {
+        const struct node_pool *np = extent->node_pool;
+        enum job_urgency urgency = np->blocked || np->claimed ? JOB_WAITING : wants_hurry(np) ? JOB_LOW : JOB_SCRUB;
+
+        if (urgency != JOB_SCRUB)
+                begin_hurry(extent);
+        return urgency;
+}
+
+static void hurry_scrubs(struct broker *broker, struct node_pool *np) {
+        struct extent *extent;
+
+        if (np->hurried_bytes == np->bytes[EXTENT_SCRUBBING])
+                return;
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_SCRUBBING], link) {
+                if (!wants_hurry(np))
+                        return;
+                if (extent->hurried)
+                        continue;
+                begin_hurry(extent);
+                (void) stock_raise(broker->stock, extent, JOB_LOW);
+        }
+}
+
 /* Below its low mark a pool is in a hurry, and so is what had been begun before. */
 static void note_low(struct broker *broker, struct node_pool *np) {
         bool is_low = pool_below_low_bytes(np) > 0;
 
         if (is_low && !np->was_low)
-                refill_raise(broker, np, JOB_LOW);
+                (void) raise_all(broker, np, EXTENT_FILLING, JOB_LOW);
+        if (is_low)
+                hurry_scrubs(broker, np);
         np->was_low = is_low;
 }
 

@@ -265,6 +265,7 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
 
         if (broker->stopping)
                 return;
+        refill_end_hurry(extent);
         if (r < 0 || extent->foreign_open) {
                 if (r != -ENOSPC && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
                         log_notice(LOG_ID_NOT_KEPT,
@@ -310,8 +311,10 @@ static void end_grace(struct broker *broker, struct extent *extent) {
         grant_forget_extent(extent);
         free_timer(extent); /* ready extents have none: whoever drops one does not look for it */
         pool_move(extent, EXTENT_SCRUBBING);
-        if (stock_scrub(broker->stock, extent, refill_urgency(extent->node_pool, JOB_SCRUB), scrub_done, broker) < 0)
+        if (stock_scrub(broker->stock, extent, refill_scrub_urgency(extent), scrub_done, broker) < 0) {
+                refill_end_hurry(extent);
                 returns_drop(broker, extent, /* test_pins= */ true);
+        }
 }
 
 static void begin_grace(struct broker *broker, struct extent *extent) {

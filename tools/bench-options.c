@@ -6,6 +6,8 @@
 #include "kernelfs.h"
 #include "parse.h"
 
+#define MAX_BYTES (UINT64_C(1) << 47) /* kernel limit: user addresses on x86-64; no sum of a few of them can overflow */
+
 int bench_take_option(struct bench *bench, const char *verb, int option, const char *value) {
         uint64_t n;
         int r;
@@ -16,6 +18,8 @@ int bench_take_option(struct bench *bench, const char *verb, int option, const c
                         return ctl_usage_error(verb, "option --bytes=%s: " PARSE_SIZE_TOO_LARGE, value);
                 if (r < 0 || bench->bytes == 0)
                         return ctl_usage_error(verb, "option --bytes=%s: a size as 8G is expected", value);
+                if (bench->bytes > MAX_BYTES)
+                        return ctl_usage_error(verb, "option --bytes=%s: more than a process can map; 128T is the most", value);
                 return CTL_EXIT_OK;
         case BENCH_OPTION_PAGE_SIZE:
                 if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||

@@ -191,6 +191,31 @@ def test_memory_below_the_low_mark_is_cleared_without_a_pace(start_daemon, start
     wait_returned(daemon)
 
 
+def test_what_comes_back_at_once_is_cleared_without_a_pace_up_to_the_low_mark_only(start_daemon, start_child):
+    need_pages(64)
+    # One extent takes 8 s at that pace
+    daemon = start_daemon(config=f"BackgroundRate=1M\nBatch=2M\nWorkersPerNode=1\nClearMethod=memset\n{QUICK}{pool(extent='8M', low='25%')}")
+    daemon.wait_full()
+    child = start_child()
+    for name in range(8):
+        child.call(holder.acquire, daemon.socket_path, 8 * MIB, name)
+    child.kill()
+    daemon.wait_pool(lambda row: row["granted_bytes"] == 0 and row["ready_bytes"] >= 16 * MIB, "a quarter is ready")
+    # In a hurry again when less than the mark is ready
+    child = start_child()
+    child.call(holder.acquire, daemon.socket_path, 16 * MIB, several=True)
+    daemon.wait_pool(lambda row: row["ready_bytes"] >= 16 * MIB, "a quarter is ready again")
+    assert child.call(holder.is_zero)
+    assert daemon.pool()["ready_bytes"] <= 24 * MIB, "memory above the mark was cleared without a pace"
+
+
+def test_what_was_filled_for_measuring_is_replaced_without_a_pace(start_daemon):
+    need_pages(64)
+    # 16 s at that pace; the first extents are too small to be measured on, so a larger one is filled for that, and dropped
+    daemon = start_daemon(config=f"BackgroundRate=1M\nBatch=2M\nWorkersPerNode=1\n{QUICK}{pool(extent='16M', target='128M')}")
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 128 * MIB, "all is ready")
+
+
 def test_above_the_low_mark_a_fill_goes_on_at_its_pace(start_daemon, start_child):
     need_pages(128)
     daemon = start_daemon(config=f"{SLOW_FILL}Recycle=never\n{QUICK}{pool(extent='auto', low='51%')}")
@@ -268,7 +293,7 @@ def test_the_audit_reads_all_that_is_ready_and_breaks_no_grant(start_daemon, sta
     need_pages(64)
     daemon = start_daemon(pools=["2M:4M:32M", "2M:auto:32M"], config=f"AuditRate=1G\n{QUICK}")
     daemon.wait_full()
-    wait_until(lambda: all(row["audited_bytes_total"] > 3 * row["ready_bytes"] for row in daemon.pools()), "all was read several times")
+    wait_until(lambda: all(row["audited_bytes_total"] > row["ready_bytes"] for row in daemon.pools()), "all was read more than once")
     child = start_child()
     for _ in range(20):
         # All there is, at once, the extent that is being read included
@@ -281,12 +306,20 @@ def test_the_audit_reads_all_that_is_ready_and_breaks_no_grant(start_daemon, sta
     assert all(row["n_audit_errors"] == 0 for row in daemon.pools())
 
 
+def test_a_round_of_the_audit_reads_nothing_twice(start_daemon):
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:4M:32M"])
+    daemon.wait_full()
+    assert daemon.wait_pool(lambda row: row["audited_bytes_total"] >= 32 * MIB, "all was read")["audited_bytes_total"] == 32 * MIB
+    assert daemon.pool()["audited_bytes_total"] == 32 * MIB
+
+
 def test_what_is_audited_is_in_the_books_as_ready(start_daemon):
     need_pages(64)
     daemon = start_daemon(pools=["2M:32M:32M"], config="AuditRate=1G\n")
     daemon.wait_full()
     with Client(daemon.socket_path) as client:
-        while sum(row["audited_bytes_total"] for row in client.pools()) < GIB // 4:
+        while sum(row["audited_bytes_total"] for row in client.pools()) < 96 * MIB:
             for row in client.pools():
                 assert row["ready_bytes"] == row["largest_ready_bytes"] == 32 * MIB
                 assert row["n_extents_ready"] == 1
@@ -317,7 +350,7 @@ def test_an_idle_daemon_sleeps_though_it_audits(start_daemon):
     daemon.wait_full()
     if has_thread_sanitizer(daemon.build):
         pytest.skip("cannot: ThreadSanitizer has a thread of its own that never sleeps for long")
-    wait_until(lambda: daemon.pool()["audited_bytes_total"] > 512 * MIB, "most of the first round was read")
+    wait_until(lambda: daemon.pool()["audited_bytes_total"] > 32 * MIB, "half of the first round was read")
 
     def sleeps():
         before = switches(daemon.pid)
