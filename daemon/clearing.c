@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The node's choice of method and threads. */
-#include <errno.h>
 #include <stdio.h>
 
 #include "clearing.h"
 #include "config.h"
 #include "log.h"
 
-#define SMALL_BYTES (UINT64_C(2) << 20) /* the smallest extents there are on x86-64 */
+#define SMALL_BYTES (UINT64_C(2) << 20) /* the smallest extents there are on x86-64; and what is left of larger ones */
 #define MIN_BYTES (UINT64_C(16) << 20)  /* chosen: less than that says something about caches, not about memory */
+#define MIN_BUDGET_NS UINT64_C(5000000) /* chosen: with less there is nothing to learn */
 #define MAX_PROBES 3                    /* chosen: where clients keep on interrupting, measuring must not cost fills for ever */
 #define N_ROUNDS 2                      /* chosen: a number of threads is not condemned for one disturbance */
 #define WORTH_PERCENT 10                /* chosen: a thread that gains less costs its CPU more than it gives */
 
 void clearing_init(struct clearing *clearing, const struct config *config, int node, unsigned n_workers) {
+        (void) pthread_mutex_init(&clearing->lock, NULL);
         clearing->node = node;
         clearing->configured = config->clear_method;
-        clearing->batch_bytes = config->batch_bytes - config->batch_bytes % SMALL_BYTES;
+        clearing->batch_bytes = config->batch_bytes;
         clearing->n_workers = n_workers;
         clearing->n_fill_threads = n_workers == 1 ? 1 : 0;
+        clear_calibration_init(&clearing->state);
+        clearing_want(clearing, SMALL_BYTES);
+}
+
+void clearing_done(struct clearing *clearing) {
+        (void) pthread_mutex_destroy(&clearing->lock);
 }
 
 const struct clear_method *clearing_method(const struct clearing *clearing, uint64_t n_bytes) {
@@ -26,56 +33,147 @@ const struct clear_method *clearing_method(const struct clearing *clearing, uint
 
         if (clearing->configured)
                 return clearing->configured;
-        return calibration ? clear_calibration_method(calibration, n_bytes) : clear_method_cached();
+        if (calibration)
+                return clear_calibration_method(calibration, n_bytes);
+        return n_bytes < SMALL_BYTES ? clear_method_cached() : clear_method_likely();
+}
+
+const struct clear_method *clearing_background_method(const struct clearing *clearing, uint64_t extent_bytes) {
+        return clearing_method(clearing, extent_bytes < clearing->batch_bytes ? extent_bytes : clearing->batch_bytes);
 }
 
 size_t clearing_batch_pages(const struct clearing *clearing, bool awaited) {
         return (awaited ? CLEARING_UNIT_BYTES : clearing->batch_bytes) / clear_base_page_bytes();
 }
 
-/* The method */
+/* The slice sizes */
+
+/* A size that a smaller one is as good for is not worth the time. */
+static bool is_as_good(uint64_t bytes, uint64_t larger_bytes) {
+        return bytes <= larger_bytes && larger_bytes - bytes < bytes / 4;
+}
+
+void clearing_want(struct clearing *clearing, uint64_t slice_bytes) {
+        size_t n;
+
+        if (slice_bytes > CLEAR_CALIBRATE_BYTES)
+                slice_bytes = CLEAR_CALIBRATE_BYTES;
+        slice_bytes -= slice_bytes % clear_base_page_bytes();
+        (void) pthread_mutex_lock(&clearing->lock);
+        n = clearing->n_wanted;
+        for (size_t i = 0; i < n; i++)
+                if (is_as_good(clearing->wanted_bytes[i], slice_bytes))
+                        slice_bytes = 0;
+        if (slice_bytes >= SMALL_BYTES && n < CLEAR_CALIBRATE_MAX_SLICES) {
+                clearing->wanted_bytes[n] = slice_bytes;
+                clearing->n_wanted++;
+        }
+        (void) pthread_mutex_unlock(&clearing->lock);
+}
+
+void clearing_want_extents(struct clearing *clearing, uint64_t extent_bytes, uint64_t target_bytes) {
+        uint64_t largest_bytes = extent_bytes > 0 ? extent_bytes : target_bytes - target_bytes / 4;
+
+        clearing_want(clearing, largest_bytes < clearing->batch_bytes ? largest_bytes : clearing->batch_bytes);
+        clearing_want(clearing, largest_bytes);
+}
+
+/* Measuring */
+
+static bool is_measured(const struct clear_calibration *calibration, uint64_t slice_bytes) {
+        for (size_t i = 0; calibration && i < calibration->n_slices; i++)
+                if (calibration->slice_bytes[i] == slice_bytes)
+                        return calibration->is_measured[i];
+        return false;
+}
+
+static uint64_t left_ns(const struct clearing *clearing) {
+        return clearing->state.used_ns < CLEAR_CALIBRATE_BUDGET_NS ? CLEAR_CALIBRATE_BUDGET_NS - clearing->state.used_ns : 0;
+}
+
+/*
+ * Lock held. What measuring on so much memory may cost; 0: there is nothing to learn from it. Where there will be larger slices
+ * half is left for them.
+ */
+static uint64_t budget_ns(const struct clearing *clearing, uint64_t bytes) {
+        const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
+        bool has_news = false, has_larger = false;
+
+        for (size_t i = 0; i < clearing->n_wanted; i++)
+                if (!is_measured(calibration, clearing->wanted_bytes[i])) {
+                        has_news = has_news || clearing->wanted_bytes[i] <= bytes;
+                        has_larger = has_larger || clearing->wanted_bytes[i] > bytes;
+                }
+        if (!has_news || clearing->n_sessions == CLEARING_MAX_SESSIONS || left_ns(clearing) < MIN_BUDGET_NS)
+                return 0;
+        return has_larger ? left_ns(clearing) / 2 : left_ns(clearing);
+}
 
 bool clearing_is_wanted(const struct clearing *clearing) {
         return !clearing->configured && !atomic_load(&clearing->calibration);
 }
 
-/* The slice sizes that are really used, as far as the memory shows them: of small extents, of large ones, of whole ones. */
-static size_t slice_sizes(const struct clearing *clearing, uint64_t bytes, size_t ret_bytes[CLEAR_CALIBRATE_MAX_SLICES]) {
-        size_t n = 0;
+/* What there is to learn: the budget, and until it is ended nobody else measures. 0: nothing, or somebody else does. */
+static uint64_t begin_session(struct clearing *clearing, uint64_t bytes) {
+        uint64_t ns = 0;
 
-        ret_bytes[n++] = SMALL_BYTES;
-        if (clearing->batch_bytes > SMALL_BYTES && clearing->batch_bytes <= bytes)
-                ret_bytes[n++] = clearing->batch_bytes;
-        if (CLEAR_CALIBRATE_BYTES > clearing->batch_bytes && CLEAR_CALIBRATE_BYTES <= bytes)
-                ret_bytes[n++] = CLEAR_CALIBRATE_BYTES;
+        (void) pthread_mutex_lock(&clearing->lock);
+        if (!clearing->is_measuring)
+                ns = budget_ns(clearing, bytes);
+        if (ns > 0) {
+                clearing->is_measuring = true;
+                for (size_t i = 0; i < clearing->n_wanted; i++)
+                        (void) clear_calibration_add(&clearing->state, clearing->wanted_bytes[i]);
+        }
+        (void) pthread_mutex_unlock(&clearing->lock);
+        return ns;
+}
+
+static unsigned n_measured_slices(const struct clear_calibration *calibration) {
+        unsigned n = 0;
+
+        for (size_t i = 0; calibration && i < calibration->n_slices; i++)
+                n += calibration->is_measured[i];
         return n;
 }
 
-/* Each result knows more slice sizes than the one before: there cannot be more of them than sizes. */
-static bool is_news(const struct clearing *clearing, size_t n_slices) {
-        const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
+/* One that was called off has learnt less, and counts only by its CPU time. */
+static void end_session(struct clearing *clearing, bool is_complete) {
+        (void) pthread_mutex_lock(&clearing->lock);
+        clearing->is_measuring = false;
+        clearing->n_sessions += is_complete;
+        if (n_measured_slices(&clearing->state) > n_measured_slices(atomic_load(&clearing->calibration))) {
+                struct clear_calibration *result = &clearing->results[clearing->n_results++];
 
-        return !clearing->configured && (!calibration || n_slices > calibration->n_slices);
+                *result = clearing->state;
+                atomic_store(&clearing->calibration, result);
+        }
+        (void) pthread_mutex_unlock(&clearing->lock);
+}
+
+bool clearing_may_learn(struct clearing *clearing, uint64_t bytes) {
+        bool may_learn;
+
+        if (clearing->configured || bytes < MIN_BYTES)
+                return false;
+        (void) pthread_mutex_lock(&clearing->lock);
+        may_learn = !clearing->is_measuring && budget_ns(clearing, bytes) > 0;
+        (void) pthread_mutex_unlock(&clearing->lock);
+        return may_learn;
 }
 
 int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool is_probe, bool (*stop)(void *userdata),
                      void *userdata) {
-        size_t slice_bytes[CLEAR_CALIBRATE_MAX_SLICES], n_slices = slice_sizes(clearing, bytes, slice_bytes);
-        struct clear_calibration *result;
-        int r = 0;
+        uint64_t ns;
+        int r;
 
-        if (bytes < MIN_BYTES || (atomic_load(&clearing->is_probing) && !is_probe) || !is_news(clearing, n_slices) ||
-            atomic_exchange(&clearing->is_measuring, true))
+        if (clearing->configured || bytes < MIN_BYTES || (atomic_load(&clearing->is_probing) && !is_probe))
                 return 0;
-        if (is_news(clearing, n_slices)) { /* another one may have ended between the question and the flag */
-                result = &clearing->results[clearing->n_results];
-                r = clear_calibrate_until(addr, bytes, slice_bytes, n_slices, stop, userdata, result);
-                if (r >= 0) {
-                        clearing->n_results++;
-                        atomic_store(&clearing->calibration, result);
-                }
-        }
-        atomic_store(&clearing->is_measuring, false);
+        ns = begin_session(clearing, bytes);
+        if (ns == 0)
+                return 0;
+        r = clear_calibrate(&clearing->state, addr, bytes, ns, stop, userdata);
+        end_session(clearing, r >= 0);
         return r;
 }
 
@@ -149,8 +247,12 @@ unsigned clearing_fill_threads(const struct clearing *clearing) {
 static void describe_threads(const struct clearing *clearing, char *text, size_t n_bytes) {
         unsigned step = 0;
 
-        if (clearing->n_measured == 0 || clearing->n_fill_threads == 0) {
-                (void) snprintf(text, n_bytes, "%u of %u threads", clearing_fill_threads(clearing), clearing->n_workers);
+        if (clearing->n_fill_threads == 0) {
+                (void) snprintf(text, n_bytes, "up to %u threads, not measured yet", clearing->n_workers);
+                return;
+        }
+        if (clearing->n_measured == 0) {
+                (void) snprintf(text, n_bytes, "%u of %u threads", clearing->n_fill_threads, clearing->n_workers);
                 return;
         }
         while (threads_of_step(clearing, step) < clearing->n_fill_threads)
@@ -163,15 +265,17 @@ void clearing_log(struct clearing *clearing) {
         const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
         char threads[96];
 
-        if ((clearing->was_logged && calibration == clearing->logged) || (!calibration && !clearing->configured))
+        if ((clearing->was_logged && calibration == clearing->logged && clearing->n_fill_threads == clearing->n_logged_threads) ||
+            (!calibration && !clearing->configured))
                 return;
         clearing->was_logged = true;
         clearing->logged = calibration;
+        clearing->n_logged_threads = clearing->n_fill_threads;
         describe_threads(clearing, threads, sizeof(threads));
         if (calibration)
                 log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
-                         "node %d: fills by %s; clears, as measured in %u ms, %s", clearing->node, threads, calibration->took_ms,
-                         calibration->reason);
+                         "node %d: fills by %s; clears, as measured in %u ms, %s", clearing->node, threads,
+                         (unsigned) (calibration->used_ns / 1000000), calibration->reason);
         else
                 log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
                          "node %d: fills by %s; clears, as configured, by %s", clearing->node, threads,

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What was measured on one node, and what follows from it: the method that clears memory which came back, and how many threads
- * are worth filling with. Both are measured on the first memory of the node's pools that is large enough, for once. The method by one worker on
- * populated memory, which is zero already; the threads by the loop thread, which lets parts of the first large fill be done by
- * one, two, four ... of them.
+ * are worth filling with. The method is measured by one worker on populated memory, which is zero already, for every slice size
+ * that is used, as soon as there is so much memory at once: all of it together within CLEAR_CALIBRATE_BUDGET_NS. What could not
+ * be measured then has further chances. The threads are measured by the loop thread, which lets parts of the first large fill be
+ * done by one, two, four ... of them.
  */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,17 +18,24 @@
 struct config;
 
 #define CLEARING_UNIT_BYTES (UINT64_C(1) << 30) /* chosen: 0.1 s at 10 GB/s; for a waiting client an extent is one unit up to here */
+#define CLEARING_MAX_SESSIONS 8                /* chosen: a size that is not measured after so many will not be */
 #define CLEARING_MAX_STEPS 8                    /* 1, 2, 4 ... 64 threads and whatever is the most */
 
 struct clearing {
         int node;
         const struct clear_method *configured; /* ClearMethod=; NULL: auto */
-        uint64_t batch_bytes;                  /* Batch=, in whole pages of 2 MiB */
+        uint64_t batch_bytes;                  /* Batch= */
         /* One of @results, set by a worker; later ones know more slice sizes. None changes any more. NULL: not measured yet. */
         _Atomic(const struct clear_calibration *) calibration;
-        _Atomic bool is_measuring, is_probing;
-        struct clear_calibration results[CLEAR_CALIBRATE_MAX_SLICES]; /* of whoever is measuring */
+        _Atomic bool is_probing;
+        pthread_mutex_t lock; /* guards the next seven; @state is with whoever has set is_measuring */
+        uint64_t wanted_bytes[CLEAR_CALIBRATE_MAX_SLICES];
+        size_t n_wanted;
+        bool is_measuring;
+        struct clear_calibration state;
+        struct clear_calibration results[CLEAR_CALIBRATE_MAX_SLICES]; /* each knows a size more: there cannot be more of them */
         unsigned n_results;
+        unsigned n_sessions;
         /* Loop thread only, from here on */
         unsigned n_workers;
         unsigned n_fill_threads; /* worth using; 0: not measured yet */
@@ -34,21 +43,33 @@ struct clearing {
         double fill_gb_per_s[CLEARING_MAX_STEPS]; /* by 1 << i threads, the last one by n_workers; the best round counts */
         unsigned n_probes;       /* extents that were filled for measuring alone */
         const struct clear_calibration *logged;
+        unsigned n_logged_threads;
         bool was_logged;
 };
 
 void clearing_init(struct clearing *clearing, const struct config *config, int node, unsigned n_workers);
 
-/* Any thread. For a slice of @n_bytes; memset() until there is something better. */
+void clearing_done(struct clearing *clearing);
+
+/* Any thread. For a slice of @n_bytes; clear_method_likely() until there is something better. */
 const struct clear_method *clearing_method(const struct clearing *clearing, uint64_t n_bytes);
+/* Any thread. For an extent that nobody waits for: it is cleared in batches, or is less than one. */
+const struct clear_method *clearing_background_method(const struct clearing *clearing, uint64_t extent_bytes);
 /* Any thread. Base pages of a slice; for CLEARING_UNIT_BYTES where a client waits. */
 size_t clearing_batch_pages(const struct clearing *clearing, bool awaited);
 
+/* Any thread. Slices of this size are used, and are to be measured. */
+void clearing_want(struct clearing *clearing, uint64_t slice_bytes);
+/* Any thread. The same for the slices of a pool; @extent_bytes 0: any, but hardly more than three quarters of the target. */
+void clearing_want_extents(struct clearing *clearing, uint64_t extent_bytes, uint64_t target_bytes);
+
 /* Any thread. Whether nothing is known of the methods yet. */
 bool clearing_is_wanted(const struct clearing *clearing);
+/* Any thread. Whether clearing_measure() would learn something on so much memory. */
+bool clearing_may_learn(struct clearing *clearing, uint64_t bytes);
 /*
- * Worker thread of the node. Measures on populated memory, where that is enough to learn something from, or more than from
- * the memory of last time, and nobody else is at it: up to CLEAR_CALIBRATE_BUDGET_MS. What was zero is zero afterwards. When @stop(userdata) says so it ends early and without a result.
+ * Worker thread of the node. Measures on populated memory, where there is something to learn from so much of it and nobody else
+ * is at it. What was zero is zero afterwards. When @stop(userdata) says so it ends early, with -ECANCELED.
  */
 int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool is_probe, bool (*stop)(void *userdata),
                      void *userdata);

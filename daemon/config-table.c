@@ -146,8 +146,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .offset = offsetof(struct config, clear_method),
                 .unit = "the name of a method that this machine has, or auto",
                 .default_text = "auto",
-                .help = "How memory that came back is cleared. auto measures all methods once on each node, when the first memory is "
-                        "there, and takes the fastest one that does not ruin the caches of its neighbours for little.",
+                .help = "How memory that came back is cleared. auto measures all methods on each node, when the first memory is there, "
+                        "and takes the fastest one that does not ruin the caches of its neighbours for little.",
         },
         [CONFIG_KEY_BATCH] = {
                 .name = "Batch",

@@ -35,13 +35,11 @@ void broker_fill_status(const struct broker *broker, struct wire_d_status *ret_s
         }
 }
 
-/* What slices of this pool's extents are cleared with. */
+/* What this pool's extents are cleared with in the background. */
 static const char *clear_method_of(const struct node_pool *np, const struct clearing *clearing) {
-        uint64_t extent_bytes = np->pool->extent_bytes, slice_bytes = clearing->batch_bytes;
-
         if (!clearing->configured && clearing_is_wanted(clearing))
                 return "";
-        return clearing_method(clearing, extent_bytes != 0 && extent_bytes < slice_bytes ? extent_bytes : slice_bytes)->name;
+        return clearing_background_method(clearing, np->pool->extent_bytes > 0 ? np->pool->extent_bytes : UINT64_MAX)->name;
 }
 
 static void fill_pool_row(const struct broker *broker, const struct node_pool *np, struct wire_pool_row *ret_row) {

@@ -159,7 +159,7 @@ static void begin_clearing(struct work *work) {
         const struct clearing *clearing = &work->node->clearing;
 
         /* Its next holder touches the start first, if anything: that stays in the cache. */
-        clear_slices_init(&work->slices, clearing_method(clearing, clearing->batch_bytes), work->file->addr,
+        clear_slices_init(&work->slices, clearing_background_method(clearing, work->file->bytes), work->file->addr,
                           work->file->bytes / clear_base_page_bytes(), /* touch_page= */ 0,
                           clearing_batch_pages(clearing, /* awaited= */ false));
 }
@@ -240,6 +240,26 @@ static int unmap_setup(struct work *work) {
 }
 
 /*
+ * The memory is idle: what was not measured when it was filled has another chance here, until somebody comes. Measuring leaves
+ * nothing but zeroes, so what was not zero is looked for before. 1, as of clear_verify(): it was found.
+ */
+static int measure_idle(struct work *work, size_t *ret_offset_bytes) {
+        struct clearing *clearing = &work->node->clearing;
+        uint64_t bytes = work->file->bytes < CLEAR_CALIBRATE_BYTES ? work->file->bytes : CLEAR_CALIBRATE_BYTES;
+        int r;
+
+        bytes -= bytes % work->file->page_size_bytes;
+        if (!clearing_may_learn(clearing, bytes))
+                return 0;
+        r = populate_slice(work, 0, bytes);
+        if (r >= 0)
+                r = clear_verify(work->file->addr, bytes, ret_offset_bytes);
+        if (r == 0)
+                r = clearing_measure(clearing, work->file->addr, bytes, /* is_probe= */ false, stop_measuring, work);
+        return r == -ECANCELED ? 0 : r;
+}
+
+/*
  * In one step, so that whoever wants the extent waits for no more than this. Not bound to the node, which the kernel refuses when
  * its memory is gone: all pages are there, and where they are is asked.
  */
@@ -252,9 +272,14 @@ static int audit_setup(struct work *work) {
                 r = populate_slice(work, work->from_bytes, work->to_bytes - work->from_bytes);
         if (r >= 0)
                 r = clear_verify((char *) work->file->addr + work->from_bytes, work->to_bytes - work->from_bytes, &offset_bytes);
+        work->found_bytes = work->from_bytes + offset_bytes;
+        if (r == 0) {
+                r = measure_idle(work, &offset_bytes);
+                if (r > 0)
+                        work->found_bytes = offset_bytes;
+        }
         if (!is_mapped)
                 extent_file_unmap(work->file);
-        work->found_bytes = work->from_bytes + offset_bytes;
         return r > 0 ? -EBADMSG : r;
 }
 

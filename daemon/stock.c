@@ -182,12 +182,14 @@ static int work_start(struct stock *stock, struct extent *extent, const struct w
 
 int stock_fill(struct stock *stock, struct extent *extent, uint64_t to_bytes, enum job_urgency urgency, uint64_t urgent_bytes,
                stock_done_fn done, void *userdata) {
-        const struct stock_node *node = node_of(stock, extent->node_pool->node);
+        struct stock_node *node = node_of(stock, extent->node_pool->node);
         struct work template = {.from_bytes = extent->file.bytes, .to_bytes = to_bytes, .urgent_bytes = urgent_bytes, .done = done,
                                 .userdata = userdata};
+        const struct node_pool *np = extent->node_pool;
         unsigned n_parts = 1;
         int r;
 
+        clearing_want_extents(&node->clearing, np->pool->extent_bytes, np->target_bytes);
         template.in_rounds = to_bytes - extent->file.bytes > 2 * node->clearing.batch_bytes;
         if (template.in_rounds)
                 n_parts = worker_pool_n_threads(node->workers);
@@ -253,6 +255,7 @@ int stock_audit(struct stock *stock, struct extent *extent, uint64_t bytes, stoc
 }
 
 void stock_stop_audit(struct stock *stock, struct extent *extent) {
+        atomic_store(&extent->work->stop, true); /* it may be measuring */
         worker_pool_cancel(extent->work->node->workers, &extent->work->parts[0].job);
 }
 
@@ -306,8 +309,9 @@ int stock_make_ready(struct stock *stock, struct extent *extent) {
 
 /* On the loop thread: nobody is served yet, and 1 GiB takes half a millisecond. */
 int stock_adopt(struct stock *stock, struct extent *extent) {
+        const struct node_pool *np = extent->node_pool;
         struct extent_check check;
-        int node = extent->node_pool->node;
+        int node = np->node;
         int r = extent_file_check(&extent->file, &check);
 
         if (r < 0)
@@ -322,6 +326,7 @@ int stock_adopt(struct stock *stock, struct extent *extent) {
                 r = work_verify_placement(&extent->file, node, 0, extent->file.bytes);
         if (!work_stays_mapped(stock, &extent->file))
                 extent_file_unmap(&extent->file);
+        clearing_want_extents(&node_of(stock, node)->clearing, np->pool->extent_bytes, np->target_bytes);
         return r;
 }
 
@@ -434,6 +439,8 @@ struct stock *stock_free(struct stock *stock) {
         if (!stock)
                 return NULL;
         stock_stop(stock);
+        for (size_t i = 0; i < stock->n_nodes; i++)
+                clearing_done(&stock->nodes[i].clearing);
         (void) pthread_mutex_destroy(&stock->map_lock);
         free(stock);
         return NULL;

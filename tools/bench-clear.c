@@ -40,8 +40,15 @@ struct result {
         struct bench_harms harms;
 };
 
-static const struct clear_method *chosen_for(const struct result *result, size_t chunk) {
+/* NULL: there is less memory than that, nothing is known of such chunks. */
+static const struct clear_method *chosen_for(const struct bench *bench, const struct result *result, size_t chunk) {
+        if (bench_chunk_bytes[chunk] > bench->bytes)
+                return NULL;
         return clear_calibration_method(&result->calibration, bench_chunk_bytes[chunk]);
+}
+
+static unsigned cpu_ms(const struct result *result) {
+        return (unsigned) (result->calibration.used_ns / 1000000);
 }
 
 static json_t *number_or_null(double number) {
@@ -72,18 +79,18 @@ static json_t *methods_json(const struct bench_speeds *speeds) {
         return methods;
 }
 
-static json_t *chunks_json(const struct result *result) {
+static json_t *chunks_json(const struct bench *bench, const struct result *result) {
         const struct bench_speeds *speeds = &result->speeds;
         json_t *chunks = json_array();
         for (size_t chunk = 0; chunk < BENCH_N_CHUNKS; chunk++) {
                 double best_speed;
                 const struct clear_method *best = bench_speeds_best(speeds, chunk, &best_speed);
-                const struct clear_method *chosen = chosen_for(result, chunk);
-                double chosen_speed = bench_speeds_of(speeds, chosen, chunk);
+                const struct clear_method *chosen = chosen_for(bench, result, chunk);
+                double chosen_speed = chosen ? bench_speeds_of(speeds, chosen, chunk) : 0;
                 (void) json_array_append_new(
                         chunks,
-                        json_pack("{s:I, s:s?, s:s, s:o, s:o, s:o, s:o}", "bytes", (json_int_t) bench_chunk_bytes[chunk],
-                                  "best", best ? best->name : NULL, "chosen", chosen->name, "ratio_best_over_demand",
+                        json_pack("{s:I, s:s?, s:s?, s:o, s:o, s:o, s:o}", "bytes", (json_int_t) bench_chunk_bytes[chunk],
+                                  "best", best ? best->name : NULL, "chosen", chosen ? chosen->name : NULL, "ratio_best_over_demand",
                                   number_or_null(ratio(best_speed, speeds->cells[BENCH_ROW_DEMAND][chunk].median)),
                                   "ratio_best_over_populate",
                                   number_or_null(ratio(best_speed, speeds->cells[BENCH_ROW_POPULATE][chunk].median)),
@@ -120,9 +127,9 @@ static int print_json(const struct bench *bench, const struct result *result) {
         return ctl_print_json(json_pack(
                 "{s:I, s:I, s:i, s:i, s:o, s:o, s:{s:o, s:o}, s:{s:i, s:s}, s:o}", "bytes", (json_int_t) bench->bytes,
                 "page_size_bytes", (json_int_t) bench->page_size_bytes, "node", (int) bench->node, "runs", (int) bench->n_runs,
-                "chunks", chunks_json(result), "methods", methods_json(speeds), "kernel", "demand",
+                "chunks", chunks_json(bench, result), "methods", methods_json(speeds), "kernel", "demand",
                 speeds_json(speeds->cells[BENCH_ROW_DEMAND]), "populate", speeds_json(speeds->cells[BENCH_ROW_POPULATE]),
-                "calibration", "took_ms", (int) result->calibration.took_ms, "reason", result->calibration.reason, "harm",
+                "calibration", "took_ms", (int) cpu_ms(result), "reason", result->calibration.reason, "harm",
                 harms_json(&result->harms)));
 }
 
@@ -139,7 +146,7 @@ static void add_speeds(struct libscols_table *table, const char *name, const str
         (void) ctl_table_add(table, cells, 1 + BENCH_N_CHUNKS);
 }
 
-static int print_speeds(const struct result *result) {
+static int print_speeds(const struct bench *bench, const struct result *result) {
         const struct bench_speeds *speeds = &result->speeds;
         char names[BENCH_N_CHUNKS][FORMAT_SIZE_BYTES], ratios[BENCH_N_CHUNKS][CELL_BYTES];
         struct ctl_column columns[1 + BENCH_N_CHUNKS] = {{"GB/s", false}};
@@ -151,7 +158,8 @@ static int print_speeds(const struct result *result) {
                 columns[1 + chunk] = (struct ctl_column){format_size(bench_chunk_bytes[chunk], names[chunk]), true};
                 (void) snprintf(ratios[chunk], CELL_BYTES, "%.2f times", times);
                 best_cells[1 + chunk] = times > 0 ? ratios[chunk] : "-";
-                chosen_cells[1 + chunk] = chosen_for(result, chunk)->name;
+                const struct clear_method *chosen = chosen_for(bench, result, chunk);
+                chosen_cells[1 + chunk] = chosen ? chosen->name : "-";
         }
         struct libscols_table *table = ctl_table_new(columns, 1 + BENCH_N_CHUNKS);
         for (size_t row = 0; row < BENCH_ROW_DEMAND && clear_method_at(row); row++)
@@ -188,25 +196,36 @@ static int print_text(const struct bench *bench, const struct result *result) {
         char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
         printf("%s in pages of %s on node %d, %u runs: median (min..max)\n", format_size(bench->bytes, size),
                format_size(bench->page_size_bytes, page), (int) bench->node, bench->n_runs);
-        int exit_code = print_speeds(result);
+        int exit_code = print_speeds(bench, result);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
-        printf("calibration, %u ms: %s\n\n", result->calibration.took_ms, result->calibration.reason);
+        printf("calibration, %u ms of CPU time: %s\n\n", cpu_ms(result), result->calibration.reason);
         return print_harms(&result->harms);
 }
 
-static int measure(const struct bench *bench, char *memory, struct result *ret_result) {
+/* As the daemon does at its start, for as large slices as there is memory. */
+static int calibrate(const struct bench *bench, char *memory, struct clear_calibration *ret_calibration) {
         static const size_t slice_bytes[] = {(size_t) 2 << 20, CLEAR_BATCH_BYTES, CLEAR_CALIBRATE_BYTES};
-        int exit_code = bench_speeds_measure(bench, memory, &ret_result->speeds);
-        if (exit_code != CTL_EXIT_OK)
-                return exit_code;
-        size_t bytes = bench->bytes < CLEAR_CALIBRATE_BYTES ? bench->bytes : CLEAR_CALIBRATE_BYTES;
-        int r = clear_calibrate(memory, bytes, slice_bytes, sizeof(slice_bytes) / sizeof(slice_bytes[0]),
-                                &ret_result->calibration);
+        int r = 0;
+        clear_calibration_init(ret_calibration);
+        for (size_t idx = 0; idx < sizeof(slice_bytes) / sizeof(slice_bytes[0]) && r >= 0; idx++)
+                if (slice_bytes[idx] <= bench->bytes)
+                        r = clear_calibration_add(ret_calibration, slice_bytes[idx]);
+        if (r >= 0)
+                r = clear_calibrate(ret_calibration, memory, bench->bytes, CLEAR_CALIBRATE_BUDGET_NS, /* stop= */ NULL, NULL);
         if (r < 0) {
-                ctl_error("calibrating: %zu bytes: %s", bytes, strerror(-r));
+                ctl_error("calibrating: %" PRIu64 " bytes: %s", bench->bytes, strerror(-r));
                 return CTL_EXIT_FAILED;
         }
+        return CTL_EXIT_OK;
+}
+
+static int measure(const struct bench *bench, char *memory, struct result *ret_result) {
+        int exit_code = bench_speeds_measure(bench, memory, &ret_result->speeds);
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = calibrate(bench, memory, &ret_result->calibration);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
         return bench_harms_measure(bench, memory, clear_calibration_method(&ret_result->calibration, CLEAR_BATCH_BYTES),
                                    &ret_result->harms);
 }

@@ -56,7 +56,7 @@ static void check_clearing(struct doctor *doctor, struct hugezero_conn *conn) {
                 }
                 if (is_first_of_node(status, idx, pool.node))
                         doctor_add(doctor, DOCTOR_OK, "clearing", "node %" PRId32 ": by %s; fills by %s%" PRIu32 " threads",
-                                   pool.node, *pool.clear_method ? pool.clear_method : "memset until methods were measured",
+                                   pool.node, *pool.clear_method ? pool.clear_method : "a method that is not measured yet",
                                    pool.n_fill_threads ? "" : "up to ",
                                    pool.n_fill_threads ? pool.n_fill_threads : pool.n_workers);
         }

@@ -204,7 +204,7 @@ static void print_nodes(const struct hugezero_pool_info *pools, size_t n_pools) 
                 if (!is_first)
                         continue;
                 printf("node %" PRId32 ": clears by %s, fills by ", pools[idx].node,
-                       *pools[idx].clear_method ? pools[idx].clear_method : "memset until methods were measured");
+                       *pools[idx].clear_method ? pools[idx].clear_method : "a method that is not measured yet");
                 if (pools[idx].n_fill_threads)
                         printf("%" PRIu32 " of ", pools[idx].n_fill_threads);
                 printf("%" PRIu32 " threads; requests waited %" PRIu64 " ms for paced work; audited %s, errors %" PRIu64 "\n",

@@ -89,8 +89,8 @@ static void publish_dmb(void) {
 
 const struct clear_method clear_arch_methods[] = {
         {.name = "mops", .why_not = why_not_mops, .clear = clear_mops, CACHED},
-        {.name = "mops-nt", .why_not = why_not_mops, .clear = clear_mops_nt, NON_TEMPORAL},
         {.name = "dc-zva", .why_not = why_not_zva, .clear = clear_zva, CACHED},
         {.name = "stnp", .why_not = always, .clear = clear_stnp, NON_TEMPORAL},
+        {.name = "mops-nt", .why_not = why_not_mops, .clear = clear_mops_nt, NON_TEMPORAL},
 };
 const size_t clear_n_arch_methods = sizeof(clear_arch_methods) / sizeof(clear_arch_methods[0]);

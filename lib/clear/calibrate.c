@@ -3,12 +3,15 @@
  * Measuring of speed and of harm.
  *
  * Rounds go over all methods before the next begins: what disturbs a round (another process, a hypervisor) disturbs all of them
- * alike. For speed the median of the rounds counts, not the best: some processors have a fast and a slow mode for the same
- * instruction, and change between them at will. For survival the best counts, because disturbance only ever lowers it.
+ * alike. Of several short runs the best one counts, for speed and for survival, because disturbance only ever worsens them: time
+ * that a hypervisor takes away looks like the thread's own.
+ *
+ * A slice size is measured for all methods that have a chance, or not at all: who was left out could have been the best.
  */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,36 +22,32 @@
 #define HARM_BYTES ((size_t) 128 << 20)     /* chosen: a single extent shows nothing, this does (measured) */
 #define MAX_L2_BYTES ((size_t) 4 << 20)     /* chosen: walking it cold takes 5 ms */
 #define DEFAULT_L2_BYTES ((size_t) 1 << 20) /* chosen: where neither the C library nor the CPU tell */
-#define NS_PER_MS UINT64_C(1000000)
-#define SPEED_BUDGET_PERCENT 50 /* of the whole; harm takes what is left */
-#define HARM_BUDGET_PERCENT 98  /* less what clearing up takes at the end */
-#define MIN_BUDGET_MS 40        /* chosen: a few runs of each method, however little memory there is */
-#define LONG_RUN_BYTES ((size_t) 64 << 20) /* chosen: longer runs are for methods that have a chance */
-#define N_SPEED_ROUNDS 5                                                       /* chosen */
-#define N_FULL_ROUNDS 2 /* chosen: after so many hopeless methods are left out */
-#define N_HARM_ROUNDS 3 /* chosen */
-#define HOPELESS 0.5    /* chosen: below this share of the best a method is not measured again */
-
-/* What one method did with one slice size, in GB/s. */
-struct samples {
-        size_t n;
-        double gb_per_s[N_SPEED_ROUNDS];
-};
+#define LONG_RUN_BYTES ((size_t) 64 << 20) /* chosen: runs of so much are measured less often */
+/* Shares of the budget. Chosen: what must be measured comes first; what makes it more certain shares with the harm. */
+#define NEEDED_PERCENT 90
+#define MORE_PERCENT 60
+#define HARM_PERCENT 95      /* clearing up takes the rest */
+#define WALL_TIMES 4         /* chosen: of the budget; a thread that gets less than a quarter of a CPU gives up */
+#define N_NEEDED_ROUNDS 3    /* chosen: the least that several is */
+#define N_NEEDED_LONG 2
+#define N_MOST_ROUNDS 6      /* chosen */
+#define N_MOST_LONG 3
+#define N_HARM_ROUNDS 3      /* chosen */
+#define HOPELESS 0.5         /* chosen: a method below this share of the best is not measured again, nor for larger slices */
 
 struct probe {
         struct clear_calibration *calibration;
         char *addr; /* what is cleared */
         size_t n_bytes;
         size_t at_bytes; /* goes round, so that no run meets lines that the one before has just left */
-        size_t covered_bytes; /* have been cleared at least once, from the start of @addr on */
-        uint64_t start_ns;
-        uint64_t budget_ns; /* for all of it */
+        uint64_t start_ns, start_used_ns;
+        uint64_t budget_ns; /* of CPU time, for all of it */
         bool (*stop)(void *userdata);
         void *userdata;
         char *warm;                /* the harm buffer, a ring of pointers in random order; behind @addr */
         size_t n_warm_bytes;       /* 0: harm cannot be measured */
         uint64_t warm_ns, cold_ns; /* one walk */
-        struct samples samples[CLEAR_CALIBRATE_MAX_METHODS][CLEAR_CALIBRATE_MAX_SLICES];
+        bool is_new[CLEAR_CALIBRATE_MAX_SLICES]; /* measured this time */
 };
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -58,37 +57,37 @@ static uint64_t clock_ns(clockid_t clock) {
         return (uint64_t) now.tv_sec * 1000000000 + (uint64_t) now.tv_nsec;
 }
 
-/* For the budget. */
+/* For the limit in case that others have the CPU. */
 static uint64_t now_ns(void) {
         return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* For measuring: another thread that gets the CPU in between does not make a method slower. */
+/* For the budget and for measuring: another thread that gets the CPU in between does not make a method slower. */
 static uint64_t used_ns(void) {
         return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Whether @n_bytes at @gb_per_s (0: not known) and @more_ns end before this share of the budget has passed. */
-static bool fits(const struct probe *probe, unsigned budget_percent, uint64_t more_ns, size_t n_bytes, double gb_per_s) {
-        double needed_ns = (double) more_ns + (gb_per_s > 0 ? (double) n_bytes / gb_per_s : 0);
+/* Whether so much more ends before this share of the budget is used up. */
+static bool fits(const struct probe *probe, unsigned budget_percent, double needed_ns) {
         double budget_ns = (double) probe->budget_ns * budget_percent / 100;
 
         needed_ns += needed_ns / 4; /* chosen: a quarter of its time is what a run varies by */
-
-        return (double) (now_ns() - probe->start_ns) + needed_ns < budget_ns;
+        return (double) (used_ns() - probe->start_used_ns) + needed_ns < budget_ns &&
+               now_ns() - probe->start_ns < WALL_TIMES * probe->budget_ns;
 }
 
 /* Clears @n_bytes (at least one slice) slice by slice, going round in the memory. */
 static int clear_round(struct probe *probe, const struct clear_method *method, size_t slice_bytes, size_t n_bytes,
                        uint64_t *ret_ns) {
         size_t page_bytes = clear_base_page_bytes(), done_bytes = 0;
-        uint64_t start_ns = used_ns();
+        uint64_t start_ns;
         int r;
 
         if (probe->stop && probe->stop(probe->userdata))
                 return -ECANCELED;
-        if (slice_bytes > probe->n_bytes)
+        if (slice_bytes > probe->n_bytes) /* the harm buffer was taken off */
                 slice_bytes = probe->n_bytes;
+        start_ns = used_ns();
         do {
                 if (probe->n_bytes - probe->at_bytes < slice_bytes)
                         probe->at_bytes = 0;
@@ -96,8 +95,6 @@ static int clear_round(struct probe *probe, const struct clear_method *method, s
                 if (r < 0)
                         return r;
                 probe->at_bytes += slice_bytes;
-                if (probe->at_bytes > probe->covered_bytes)
-                        probe->covered_bytes = probe->at_bytes;
                 done_bytes += slice_bytes;
         } while (done_bytes + slice_bytes <= n_bytes);
         /* Scaled to what was asked for: a slice does not always divide it. */
@@ -114,50 +111,126 @@ static double best_gb_per_s(const struct clear_calibration *calibration, size_t 
         return best;
 }
 
-/* Adds a sample, which keeps them sorted, and returns the median; the upper one of an even number. */
-static double median_with(struct samples *samples, double gb_per_s) {
-        size_t i = samples->n++;
+/* How much a run of this slice size clears. */
+static size_t run_bytes(const struct clear_calibration *calibration, size_t slice) {
+        size_t slice_bytes = calibration->slice_bytes[slice];
 
-        for (; i > 0 && samples->gb_per_s[i - 1] > gb_per_s; i--)
-                samples->gb_per_s[i] = samples->gb_per_s[i - 1];
-        samples->gb_per_s[i] = gb_per_s;
-        return samples->gb_per_s[samples->n / 2];
+        return slice_bytes > PROBE_BYTES ? slice_bytes : PROBE_BYTES;
 }
 
-static int measure_speed_of(struct probe *probe, size_t i, size_t slice, unsigned round) {
+/* The nearest smaller size that was measured, or n_slices. */
+static size_t measured_below(const struct clear_calibration *calibration, size_t slice) {
+        for (size_t i = slice; i-- > 0;)
+                if (calibration->is_measured[i])
+                        return i;
+        return calibration->n_slices;
+}
+
+/* Whether a method may turn out as the best, by what smaller slices say of it. memset() always has to: it is what others must beat. */
+static bool is_candidate(const struct clear_calibration *calibration, size_t i, size_t slice) {
+        size_t below = measured_below(calibration, slice);
+
+        return below == calibration->n_slices || calibration->methods[i] == clear_method_cached() ||
+               calibration->figures[i][below].gb_per_s >= HOPELESS * best_gb_per_s(calibration, below);
+}
+
+/* What a run will take; of the first ones nothing is known but how long the slowest one before took. */
+static double estimate_ns(const struct clear_calibration *calibration, size_t i, size_t slice) {
+        size_t below = measured_below(calibration, slice);
+        double gb_per_s = calibration->figures[i][slice].gb_per_s;
+
+        if (gb_per_s <= 0 && below < calibration->n_slices)
+                gb_per_s = calibration->figures[i][below].gb_per_s;
+        for (size_t k = 0; k < i && gb_per_s <= 0; k++)
+                if (calibration->figures[k][slice].gb_per_s > 0)
+                        gb_per_s = calibration->figures[k][slice].gb_per_s;
+        return gb_per_s > 0 ? (double) run_bytes(calibration, slice) / gb_per_s : 0;
+}
+
+static int run_once(struct probe *probe, size_t i, size_t slice) {
         struct clear_calibration *calibration = probe->calibration;
         struct clear_figures *figures = &calibration->figures[i][slice];
-        size_t slice_bytes = calibration->slice_bytes[slice];
-        size_t n_bytes = slice_bytes > PROBE_BYTES ? slice_bytes : PROBE_BYTES;
-        /* What the smaller slices say of a method must do as an estimate for its first run. */
-        double estimate = figures->gb_per_s > 0 ? figures->gb_per_s : slice > 0 ? figures[-1].gb_per_s : 0;
+        size_t n_bytes = run_bytes(calibration, slice);
         uint64_t took_ns;
+        int r = clear_round(probe, calibration->methods[i], calibration->slice_bytes[slice], n_bytes, &took_ns);
+
+        if (r >= 0 && took_ns > 0 && (double) n_bytes / (double) took_ns > figures->gb_per_s)
+                figures->gb_per_s = (double) n_bytes / (double) took_ns;
+        return r;
+}
+
+/* 1: all that have a chance had a run; 0: the budget does not last for that. */
+static int run_round(struct probe *probe, size_t slice, unsigned round, unsigned budget_percent) {
+        const struct clear_calibration *calibration = probe->calibration;
         int r;
 
-        if (round >= N_FULL_ROUNDS && figures->gb_per_s < HOPELESS * best_gb_per_s(calibration, slice))
-                return 0;
-        if (n_bytes > LONG_RUN_BYTES && slice > 0 && estimate < HOPELESS * best_gb_per_s(calibration, slice - 1))
-                return 0;
-        if (!fits(probe, SPEED_BUDGET_PERCENT, 0, n_bytes, estimate))
-                return 0;
-        r = clear_round(probe, calibration->methods[i], slice_bytes, n_bytes, &took_ns);
-        if (r < 0)
-                return r;
-        if (took_ns > 0)
-                figures->gb_per_s = median_with(&probe->samples[i][slice], (double) n_bytes / (double) took_ns);
-        return 0;
+        for (size_t i = 0; i < calibration->n_methods; i++) {
+                if (!is_candidate(calibration, i, slice) ||
+                    (round > 1 && calibration->figures[i][slice].gb_per_s < HOPELESS * best_gb_per_s(calibration, slice)))
+                        continue;
+                if (!fits(probe, budget_percent, estimate_ns(calibration, i, slice)))
+                        return 0;
+                r = run_once(probe, i, slice);
+                if (r < 0)
+                        return r;
+        }
+        return 1;
+}
+
+static void forget_slice(struct clear_calibration *calibration, size_t slice) {
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                calibration->figures[i][slice] = (struct clear_figures){CLEAR_NOT_MEASURED, CLEAR_NOT_MEASURED};
+}
+
+static unsigned n_needed(const struct clear_calibration *calibration, size_t slice) {
+        return run_bytes(calibration, slice) < LONG_RUN_BYTES ? N_NEEDED_ROUNDS : N_NEEDED_LONG;
+}
+
+/* Whether there is a point in beginning with a size: half of a measurement is none. */
+static bool is_affordable(const struct probe *probe, size_t slice) {
+        const struct clear_calibration *calibration = probe->calibration;
+        double needed_ns = 0;
+
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                if (is_candidate(calibration, i, slice))
+                        needed_ns += n_needed(calibration, slice) * estimate_ns(calibration, i, slice);
+        return fits(probe, NEEDED_PERCENT, needed_ns);
+}
+
+/* The rounds without which a figure says nothing. Either all of them are done, or there are no figures. */
+static int measure_needed(struct probe *probe, size_t slice) {
+        struct clear_calibration *calibration = probe->calibration;
+        int r = is_affordable(probe, slice);
+
+        for (unsigned round = 0; r > 0 && round < n_needed(calibration, slice); round++)
+                r = run_round(probe, slice, round, NEEDED_PERCENT);
+        if (r > 0 && best_gb_per_s(calibration, slice) > 0)
+                calibration->is_measured[slice] = probe->is_new[slice] = true;
+        else
+                forget_slice(calibration, slice);
+        return r;
 }
 
 static int measure_speed(struct probe *probe) {
+        const struct clear_calibration *calibration = probe->calibration;
         int r;
 
-        for (unsigned round = 0; round < N_SPEED_ROUNDS; round++)
-                for (size_t slice = 0; slice < probe->calibration->n_slices; slice++)
-                        for (size_t i = 0; i < probe->calibration->n_methods; i++) {
-                                r = measure_speed_of(probe, i, slice, round);
-                                if (r < 0)
-                                        return r;
-                        }
+        for (size_t slice = 0; slice < calibration->n_slices; slice++) {
+                if (calibration->is_measured[slice] || calibration->slice_bytes[slice] > probe->n_bytes)
+                        continue;
+                r = measure_needed(probe, slice);
+                if (r <= 0)
+                        return r; /* larger ones would cost even more */
+        }
+        for (unsigned round = N_NEEDED_LONG; round < N_MOST_ROUNDS; round++)
+                for (size_t slice = 0; slice < calibration->n_slices; slice++) {
+                        if (!probe->is_new[slice] || round < n_needed(calibration, slice) ||
+                            (round >= N_MOST_LONG && run_bytes(calibration, slice) >= LONG_RUN_BYTES))
+                                continue;
+                        r = run_round(probe, slice, round, MORE_PERCENT);
+                        if (r <= 0)
+                                return r;
+                }
         return 0;
 }
 
@@ -226,7 +299,7 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         uint64_t took_ns;
         int r;
 
-        if (!fits(probe, HARM_BUDGET_PERCENT, 4 * probe->cold_ns, HARM_BYTES, figures->gb_per_s))
+        if (!fits(probe, HARM_PERCENT, 4 * (double) probe->cold_ns + (double) HARM_BYTES / figures->gb_per_s))
                 return 0;
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
@@ -243,24 +316,22 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         return 0;
 }
 
-/* Harm decides among the candidates only: they come first, in several rounds. The others are measured once, for the record. */
+/* Among those that are near the fastest it may decide; it is nothing to spend CPU time on for the others. */
 static int measure_harm(struct probe *probe) {
         const struct clear_calibration *calibration = probe->calibration;
-        int r = prepare_harm(probe);
+        int r = fits(probe, MORE_PERCENT + 10, 0) ? prepare_harm(probe) : 0;
 
         /* Twice the time is what makes a cache worth keeping, and what noise does not hide. An emulator shows no difference. */
         if (r < 0 || probe->n_warm_bytes == 0 || probe->cold_ns < 2 * probe->warm_ns)
                 return r;
-        for (unsigned round = 0; round <= N_HARM_ROUNDS; round++)
+        for (unsigned round = 0; round < N_HARM_ROUNDS; round++)
                 for (size_t slice = calibration->n_slices; slice-- > 0;) {
                         double near = best_gb_per_s(calibration, slice) * (100 - CLEAR_CALIBRATE_NEAR_PERCENT) / 100;
 
-                        for (size_t i = 0; i < calibration->n_methods; i++) {
+                        for (size_t i = 0; i < calibration->n_methods && probe->is_new[slice]; i++) {
                                 double gb_per_s = calibration->figures[i][slice].gb_per_s;
 
-                                if (gb_per_s <= 0 || (gb_per_s < near) != (round == N_HARM_ROUNDS))
-                                        continue;
-                                r = measure_harm_of(probe, i, slice);
+                                r = gb_per_s > 0 && gb_per_s >= near ? measure_harm_of(probe, i, slice) : 0;
                                 if (r < 0)
                                         return r;
                         }
@@ -268,69 +339,66 @@ static int measure_harm(struct probe *probe) {
         return 0;
 }
 
-static void add_methods(struct clear_calibration *calibration) {
-        const struct clear_method *method;
-
-        for (size_t i = 0; (method = clear_method_at(i)) && calibration->n_methods < CLEAR_CALIBRATE_MAX_METHODS; i++) {
-                if (method->why_not())
-                        continue;
-                for (size_t slice = 0; slice < calibration->n_slices; slice++)
-                        calibration->figures[calibration->n_methods][slice] =
-                                (struct clear_figures){CLEAR_NOT_MEASURED, CLEAR_NOT_MEASURED};
-                calibration->methods[calibration->n_methods++] = method;
-        }
-}
-
-/* A calibration of less memory takes less time: its runs are shorter, and say less. */
-static uint64_t budget_ns(size_t n_bytes) {
-        uint64_t budget_ms = CLEAR_CALIBRATE_BUDGET_MS * (uint64_t) n_bytes / CLEAR_CALIBRATE_BYTES;
-
-        return (budget_ms > MIN_BUDGET_MS ? budget_ms : MIN_BUDGET_MS) * NS_PER_MS;
-}
-
-/* Leaves no traces behind, however far it came; when it came to the end, nothing but zeroes. */
+/* Leaves no traces behind, however far it came. */
 static int measure(struct probe *probe) {
-        size_t page_bytes = clear_base_page_bytes();
         int r = measure_speed(probe), q = 0;
 
         if (r >= 0)
                 r = measure_harm(probe);
         if (probe->n_warm_bytes > 0)
-                q = clear_pages(clear_method_cached(), probe->warm, probe->n_warm_bytes / page_bytes);
-        if (q >= 0 && r >= 0 && probe->covered_bytes < probe->n_bytes)
-                q = clear_pages(clear_method_cached(), probe->addr + probe->covered_bytes,
-                                (probe->n_bytes - probe->covered_bytes) / page_bytes);
+                q = clear_pages(clear_method_cached(), probe->warm, probe->n_warm_bytes / clear_base_page_bytes());
         return q < 0 ? q : r;
 }
 
-int clear_calibrate_until(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices, bool (*stop)(void *userdata),
-                          void *userdata, struct clear_calibration *ret_calibration) {
-        struct clear_calibration calibration = {.n_slices = n_slices};
-        struct probe probe = {
-                .calibration = &calibration, .addr = addr, .start_ns = now_ns(), .stop = stop, .userdata = userdata};
-        size_t page_bytes = clear_base_page_bytes();
-        int r;
+void clear_calibration_init(struct clear_calibration *calibration) {
+        const struct clear_method *method;
 
-        if (n_slices == 0 || n_slices > CLEAR_CALIBRATE_MAX_SLICES || n_bytes < page_bytes)
+        *calibration = (struct clear_calibration){};
+        for (size_t i = 0; (method = clear_method_at(i)) && calibration->n_methods < CLEAR_CALIBRATE_MAX_METHODS; i++)
+                if (!method->why_not())
+                        calibration->methods[calibration->n_methods++] = method;
+        clear_calibration_choose(calibration);
+}
+
+int clear_calibration_add(struct clear_calibration *calibration, size_t slice_bytes) {
+        size_t slice = 0, n_above;
+
+        if (slice_bytes == 0 || slice_bytes % clear_base_page_bytes() != 0)
                 return -EINVAL;
-        for (size_t i = 0; i < n_slices; i++) {
-                if (slice_bytes[i] == 0 || slice_bytes[i] % page_bytes != 0 || (i > 0 && slice_bytes[i] <= slice_bytes[i - 1]))
-                        return -EINVAL;
-                calibration.slice_bytes[i] = slice_bytes[i];
-        }
-        probe.n_bytes = n_bytes < CLEAR_CALIBRATE_BYTES ? n_bytes / page_bytes * page_bytes : CLEAR_CALIBRATE_BYTES;
-        probe.budget_ns = budget_ns(probe.n_bytes);
-        add_methods(&calibration);
-        r = measure(&probe);
-        if (r < 0)
-                return r;
-        clear_calibration_choose(&calibration);
-        calibration.took_ms = (unsigned) ((now_ns() - probe.start_ns) / NS_PER_MS);
-        *ret_calibration = calibration;
+        while (slice < calibration->n_slices && calibration->slice_bytes[slice] < slice_bytes)
+                slice++;
+        if (slice < calibration->n_slices && calibration->slice_bytes[slice] == slice_bytes)
+                return 0;
+        if (calibration->n_slices == CLEAR_CALIBRATE_MAX_SLICES)
+                return -ENOSPC;
+        n_above = calibration->n_slices++ - slice;
+        memmove(&calibration->slice_bytes[slice + 1], &calibration->slice_bytes[slice], n_above * sizeof(size_t));
+        memmove(&calibration->is_measured[slice + 1], &calibration->is_measured[slice], n_above * sizeof(bool));
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                memmove(&calibration->figures[i][slice + 1], &calibration->figures[i][slice],
+                        n_above * sizeof(struct clear_figures));
+        calibration->slice_bytes[slice] = slice_bytes;
+        calibration->is_measured[slice] = false;
+        forget_slice(calibration, slice);
+        clear_calibration_choose(calibration);
         return 0;
 }
 
-int clear_calibrate(void *addr, size_t n_bytes, const size_t *slice_bytes, size_t n_slices,
-                    struct clear_calibration *ret_calibration) {
-        return clear_calibrate_until(addr, n_bytes, slice_bytes, n_slices, /* stop= */ NULL, NULL, ret_calibration);
+int clear_calibrate(struct clear_calibration *calibration, void *addr, size_t n_bytes, uint64_t budget_ns,
+                    bool (*stop)(void *userdata), void *userdata) {
+        struct probe probe = {.calibration = calibration,
+                              .addr = addr,
+                              .n_bytes = n_bytes < CLEAR_CALIBRATE_BYTES ? n_bytes : CLEAR_CALIBRATE_BYTES,
+                              .start_ns = now_ns(),
+                              .start_used_ns = used_ns(),
+                              .budget_ns = budget_ns,
+                              .stop = stop,
+                              .userdata = userdata};
+        int r;
+
+        probe.n_bytes -= probe.n_bytes % clear_base_page_bytes();
+        r = measure(&probe);
+        clear_calibration_choose(calibration);
+        calibration->used_ns += used_ns() - probe.start_used_ns;
+        return r;
 }

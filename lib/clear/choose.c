@@ -17,7 +17,7 @@ static double floor_gb_per_s(const struct clear_calibration *calibration, size_t
         return 0;
 }
 
-/* Index of the fastest method, or n_methods where none was measured. */
+/* Index of the fastest method of a size that was measured. */
 static size_t fastest(const struct clear_calibration *calibration, size_t slice) {
         size_t best = calibration->n_methods, cached = 0;
         double cached_gb_per_s = floor_gb_per_s(calibration, slice, &cached);
@@ -58,52 +58,78 @@ static size_t least_harmful(const struct clear_calibration *calibration, size_t 
         return found;
 }
 
+/* Survival that is low for everybody says that others use the cache just now, and decides nothing. */
+static bool survival_matters(const struct clear_calibration *calibration, size_t slice) {
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                if (calibration->figures[i][slice].survival_percent >= CLEAR_CALIBRATE_HARM_POINTS)
+                        return true;
+        return false;
+}
+
 static void describe(char *text, size_t n_text_bytes, const struct clear_calibration *calibration, size_t i, size_t slice) {
         const struct clear_figures *figures = &calibration->figures[i][slice];
         int n = snprintf(text, n_text_bytes, "%s %.1f GB/s", calibration->methods[i]->name, figures->gb_per_s);
 
-        if (figures->survival_percent != CLEAR_NOT_MEASURED && n > 0 && (size_t) n < n_text_bytes)
+        if (figures->survival_percent != CLEAR_NOT_MEASURED && survival_matters(calibration, slice) && n > 0 &&
+            (size_t) n < n_text_bytes)
                 (void) snprintf(text + n, n_text_bytes - (size_t) n, " keeping %d %% of a warm cache",
                                 figures->survival_percent);
 }
 
-static void add_reason(struct clear_calibration *calibration, size_t slice, size_t best, size_t chosen) {
-        size_t n = strlen(calibration->reason), n_left = sizeof(calibration->reason) - n;
-        char size[FORMAT_SIZE_BYTES], fast[96], mild[96];
+/* Where the next words of the reason go; begins with those of a slice size. */
+static char *add_to_reason(struct clear_calibration *calibration, size_t slice, size_t *ret_n_left) {
+        size_t n = strlen(calibration->reason);
+        char size[FORMAT_SIZE_BYTES];
 
-        (void) format_size(calibration->slice_bytes[slice], size);
-        if (best == calibration->n_methods) {
-                (void) snprintf(calibration->reason + n, n_left, "%s%s: %s, nothing was measured", n > 0 ? "; " : "", size,
-                                calibration->chosen[slice]->name);
-                return;
-        }
+        (void) snprintf(calibration->reason + n, sizeof(calibration->reason) - n, "%s%s: ", n > 0 ? "; " : "",
+                        format_size(calibration->slice_bytes[slice], size));
+        n = strlen(calibration->reason);
+        *ret_n_left = sizeof(calibration->reason) - n;
+        return calibration->reason + n;
+}
+
+static void choose_measured(struct clear_calibration *calibration, size_t slice) {
+        size_t best = fastest(calibration, slice), chosen = least_harmful(calibration, slice, best), n_left;
+        char *text = add_to_reason(calibration, slice, &n_left), fast[96], mild[96];
+
+        calibration->chosen[slice] = calibration->methods[chosen];
         describe(fast, sizeof(fast), calibration, best, slice);
-        if (chosen == best) {
-                (void) snprintf(calibration->reason + n, n_left, "%s%s: %s, fastest", n > 0 ? "; " : "", size, fast);
-                return;
-        }
         describe(mild, sizeof(mild), calibration, chosen, slice);
-        (void) snprintf(calibration->reason + n, n_left, "%s%s: %s, less harm than the fastest, %s", n > 0 ? "; " : "", size,
-                        mild, fast);
+        if (chosen == best)
+                (void) snprintf(text, n_left, "%s, fastest", fast);
+        else
+                (void) snprintf(text, n_left, "%s, less harm than the fastest, %s", mild, fast);
+}
+
+/* @as: a measured size, or n_slices: there is none. */
+static void choose_unmeasured(struct clear_calibration *calibration, size_t slice, size_t as) {
+        bool is_known = as < calibration->n_slices;
+        char size[FORMAT_SIZE_BYTES] = "", *text;
+        size_t n_left;
+
+        calibration->chosen[slice] = is_known ? calibration->chosen[as] : clear_method_likely();
+        if (is_known)
+                (void) format_size(calibration->slice_bytes[as], size);
+        text = add_to_reason(calibration, slice, &n_left);
+        (void) snprintf(text, n_left, "%s, not measured%s%s", calibration->chosen[slice]->name, is_known ? ", as for " : "", size);
 }
 
 void clear_calibration_choose(struct clear_calibration *calibration) {
-        calibration->reason[0] = '\0';
-        for (size_t slice = 0; slice < calibration->n_slices; slice++) {
-                size_t best = fastest(calibration, slice), chosen = best;
+        size_t measured = calibration->n_slices;
 
-                if (best < calibration->n_methods)
-                        chosen = least_harmful(calibration, slice, best);
-                calibration->chosen[slice] =
-                        chosen < calibration->n_methods ? calibration->methods[chosen] : clear_method_cached();
-                add_reason(calibration, slice, best, chosen);
-        }
+        calibration->reason[0] = '\0';
+        for (size_t slice = 0; slice < calibration->n_slices; slice++)
+                if (calibration->is_measured[slice]) {
+                        measured = slice;
+                        choose_measured(calibration, slice);
+                } else
+                        choose_unmeasured(calibration, slice, measured);
 }
 
 const struct clear_method *clear_calibration_method(const struct clear_calibration *calibration, size_t n_bytes) {
         size_t slice = 0;
 
-        if (n_bytes < calibration->slice_bytes[0])
+        if (calibration->n_slices == 0 || n_bytes < calibration->slice_bytes[0])
                 return clear_method_cached();
         while (slice + 1 < calibration->n_slices && calibration->slice_bytes[slice + 1] <= n_bytes)
                 slice++;

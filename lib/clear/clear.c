@@ -44,6 +44,15 @@ const struct clear_method *clear_method_cached(void) {
         return &clear_generic_methods[0];
 }
 
+const struct clear_method *clear_method_likely(void) {
+        const struct clear_method *method, *likely = clear_method_cached();
+
+        for (size_t i = 0; (method = clear_method_at(i)); i++)
+                if (method->non_temporal && !method->why_not())
+                        likely = method;
+        return likely;
+}
+
 int clear_pages(const struct clear_method *method, void *addr, size_t n_base_pages) {
         size_t page_bytes = clear_base_page_bytes(), n_bytes = n_base_pages * page_bytes;
         int r;

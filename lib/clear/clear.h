@@ -41,6 +41,8 @@ const struct clear_method *clear_method_at(size_t idx);
 const struct clear_method *clear_method_named(const char *name);
 /* The one that always works and leaves its lines in the caches: the C library's memset(). */
 const struct clear_method *clear_method_cached(void);
+/* For large slices, as long as nothing was measured: of those that pass by the caches the last one listed that this CPU can run. */
+const struct clear_method *clear_method_likely(void);
 
 /*
  * Makes clear_pages() return an error where a page is missing or its memory has failed, instead of the process being killed by

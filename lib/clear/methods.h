@@ -8,6 +8,7 @@ extern const struct clear_method clear_generic_methods[];
 extern const size_t clear_n_generic_methods;
 #if defined(__x86_64__) || defined(__aarch64__)
 #define CLEAR_HAVE_ARCH_METHODS 1
+/* Of the non-temporal ones the likeliest to be the best is last. */
 extern const struct clear_method clear_arch_methods[];
 extern const size_t clear_n_arch_methods;
 #else

@@ -186,6 +186,18 @@ def test_bench_clear_measures_every_method_beside_the_kernel(build, tmp_path):
         assert chunk["ratio_chosen_over_memset"] == pytest.approx(chosen / usable["memset"][idx]["median"])
     assert chunks[3]["best"] is None and chunks[3]["ratio_best_over_demand"] is None
     assert chunks[1]["chosen"] in result["calibration"]["reason"]
+    assert chunks[3]["chosen"] is None and " 128 MiB: " not in result["calibration"]["reason"]
+    assert result["calibration"]["took_ms"] <= 310  # of CPU time: no matter how busy the machine is
+
+
+def test_bench_clear_says_nothing_of_chunks_that_it_has_no_memory_for(build):
+    need_pages(1)
+    result = json.loads(ctl(build, "bench", "clear", "--bytes", "2M", "--runs", "1", "--json").stdout)
+    assert [chunk["chosen"] is None for chunk in result["chunks"]] == [False, False, True, True]
+    assert " 32 MiB: " not in result["calibration"]["reason"]
+    text = ctl(build, "bench", "clear", "--bytes", "2M", "--runs", "1").stdout
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("chosen ")][:1]
+    assert row[3:] == ["-", "-"] and "-" not in row[:3]
 
 
 def test_bench_clear_measures_what_a_neighbour_loses(build):

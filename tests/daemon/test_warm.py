@@ -65,6 +65,15 @@ def test_ready_memory_is_ready_again_without_a_fill(manage, kill, pool):
     assert pages.inode(extent.fd) in inodes and is_zero(extent)
 
 
+def test_methods_are_measured_on_memory_that_is_idle(manage):
+    """Nothing is filled after such a start, and nothing comes back."""
+    manager = manage(config=f"AuditRate=1G\n{QUICK}")
+    manager.restart()
+    row = manager.wait_pool(lambda row: row["clear_method"], "the methods were measured")
+    assert row["ready_bytes"] == 64 * MIB and row["zeroed_bytes_total"] == 0
+    assert is_zero(take(manager, 32 * MIB))
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_a_holder_keeps_its_memory_and_the_daemon_knows_it(manage, kill):
     manager = manage()

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A node's choice of method: for which sizes, at which cost, and what becomes of a measurement that was cut short. */
+#include "testing.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "clearing.h"
+#include "config.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define NS_PER_MS UINT64_C(1000000)
+
+static struct clearing clearing;
+static char *memory; /* CLEAR_CALIBRATE_BYTES, zero and populated */
+
+static void begin(uint64_t batch_bytes) {
+        const struct config config = {.batch_bytes = batch_bytes};
+
+        clearing = (struct clearing){};
+        clearing_init(&clearing, &config, /* node= */ 0, /* n_workers= */ 1);
+}
+
+static uint64_t cpu_ns(void) {
+        struct timespec now;
+
+        assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+        return (uint64_t) now.tv_sec * 1000000000 + (uint64_t) now.tv_nsec;
+}
+
+static int measure(uint64_t bytes) {
+        return clearing_measure(&clearing, memory, bytes, /* is_probe= */ false, /* stop= */ NULL, NULL);
+}
+
+static const struct clear_calibration *known(void) {
+        return atomic_load(&clearing.calibration);
+}
+
+static void the_budget_holds_for_all_pools_of_a_node(void **state) {
+        static const uint64_t extents_bytes[] = {16 * MIB, 126 * MIB, 128 * MIB};
+        uint64_t start_ns = cpu_ns(), took_ns;
+
+        begin(32 * MIB);
+        for (size_t i = 0; i < ELEMENTSOF(extents_bytes); i++)
+                clearing_want_extents(&clearing, extents_bytes[i], extents_bytes[i]);
+        for (size_t round = 0; round < 20; round++) /* whatever comes back later */
+                for (size_t i = 0; i < ELEMENTSOF(extents_bytes); i++)
+                        assert_int_equal(measure(extents_bytes[i]), 0);
+        took_ns = cpu_ns() - start_ns;
+        assert_non_null(known());
+        print_message("%.0f ms: %s\n", (double) took_ns / 1e6, known()->reason);
+        assert_true(known()->used_ns <= took_ns);
+        /* 5 ms for each session's last run, which cannot be interrupted */
+        if (took_ns > CLEAR_CALIBRATE_BUDGET_NS + clearing.n_sessions * 5 * NS_PER_MS)
+                fail_msg("%.0f ms of CPU time", (double) took_ns / 1e6);
+        clearing_done(&clearing);
+}
+
+static void assert_sizes(const uint64_t *bytes, size_t n) {
+        assert_int_equal(clearing.state.n_slices, n);
+        for (size_t i = 0; i < n; i++)
+                assert_int_equal(clearing.state.slice_bytes[i], bytes[i]);
+        clearing_done(&clearing);
+}
+
+/* A size that differs little from another one is not measured for itself. */
+static void the_sizes_are_those_that_are_used(void **state) {
+        begin(1024 * MIB);
+        clearing_want_extents(&clearing, 256 * MIB, 1024 * MIB);
+        assert_int_equal(measure(128 * MIB), 0);
+        assert_sizes((const uint64_t[]){2 * MIB, 128 * MIB}, 2);
+
+        begin(32 * MIB);
+        clearing_want_extents(&clearing, 2 * MIB, 1024 * MIB);
+        assert_int_equal(measure(16 * MIB), 0);
+        assert_sizes((const uint64_t[]){2 * MIB}, 1);
+
+        begin(32 * MIB);
+        clearing_want_extents(&clearing, 16 * MIB, 16 * MIB);
+        clearing_want_extents(&clearing, 0, 1024 * MIB);
+        clearing_want_extents(&clearing, 18 * MIB, 1024 * MIB);
+        assert_int_equal(measure(16 * MIB), 0);
+        assert_sizes((const uint64_t[]){2 * MIB, 16 * MIB, 32 * MIB, 128 * MIB}, 4);
+
+        begin(32 * MIB);
+        clearing_want_extents(&clearing, 0, 64 * MIB); /* a quarter is filled first, then the rest */
+        assert_int_equal(measure(16 * MIB), 0);
+        assert_sizes((const uint64_t[]){2 * MIB, 32 * MIB, 48 * MIB}, 3);
+}
+
+static bool at_once(void *userdata) {
+        return true;
+}
+
+static void what_was_called_off_is_measured_later(void **state) {
+        begin(4 * MIB);
+        clearing_want_extents(&clearing, 4 * MIB, 64 * MIB);
+        assert_true(clearing_is_wanted(&clearing));
+        assert_ptr_equal(clearing_background_method(&clearing, 4 * MIB), clear_method_likely());
+        assert_ptr_equal(clearing_method(&clearing, 4096), clear_method_cached());
+        for (size_t i = 0; i < 100; i++) { /* busy clients cost it no chance */
+                assert_true(clearing_may_learn(&clearing, 16 * MIB));
+                assert_int_equal(clearing_measure(&clearing, memory, 16 * MIB, false, at_once, NULL), -ECANCELED);
+        }
+        assert_true(clearing_is_wanted(&clearing));
+        for (size_t i = 0; i < CLEARING_MAX_SESSIONS; i++) /* each of them ends by time where the machine is too busy */
+                assert_int_equal(measure(16 * MIB), 0);
+        if (clearing_is_wanted(&clearing))
+                skip();
+        assert_true(known()->is_measured[0]);
+        clearing_done(&clearing);
+}
+
+static void what_is_too_large_is_left_until_there_is_enough_memory(void **state) {
+        begin(32 * MIB);
+        clearing_want_extents(&clearing, 64 * MIB, 1024 * MIB);
+        assert_false(clearing_may_learn(&clearing, 8 * MIB));
+        assert_int_equal(measure(16 * MIB), 0);
+        assert_true(clearing.state.used_ns <= CLEAR_CALIBRATE_BUDGET_NS / 2 + 5 * NS_PER_MS);
+        assert_false(clearing.state.is_measured[1] || clearing.state.is_measured[2]);
+        if (known() && known()->is_measured[0])
+                assert_false(clearing_may_learn(&clearing, 16 * MIB));
+        assert_true(clearing_may_learn(&clearing, 64 * MIB));
+        clearing_done(&clearing);
+}
+
+/* An extent that is smaller than Batch= is one slice of its own size. */
+static void extents_are_cleared_by_what_is_best_for_their_slices(void **state) {
+        const struct clear_method *small = clear_method_named("memset"), *large = clear_method_named("generic");
+
+        begin(32 * MIB);
+        clearing.results[0] = (struct clear_calibration){
+                .n_slices = 3, .slice_bytes = {2 * MIB, 32 * MIB, 128 * MIB}, .chosen = {small, large, small}};
+        atomic_store(&clearing.calibration, &clearing.results[0]);
+        assert_ptr_equal(clearing_background_method(&clearing, 2 * MIB), small);
+        assert_ptr_equal(clearing_background_method(&clearing, 30 * MIB), small);
+        assert_ptr_equal(clearing_background_method(&clearing, 32 * MIB), large);
+        assert_ptr_equal(clearing_background_method(&clearing, 1024 * MIB), large);
+        assert_ptr_equal(clearing_method(&clearing, 1024 * MIB), small);
+        clearing_done(&clearing);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_budget_holds_for_all_pools_of_a_node),
+                cmocka_unit_test(the_sizes_are_those_that_are_used),
+                cmocka_unit_test(what_was_called_off_is_measured_later),
+                cmocka_unit_test(what_is_too_large_is_left_until_there_is_enough_memory),
+                cmocka_unit_test(extents_are_cleared_by_what_is_best_for_their_slices),
+        };
+
+        memory = mmap(NULL, CLEAR_CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        return memory == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
