@@ -124,6 +124,7 @@ static int resolve_amount(struct resolver *resolver, const char *text, struct co
         if (strcmp(text, "auto") == 0) {
                 bytes = topology_available_bytes(resolver->topology, node->node, page) / 2;
                 node->target_bytes = bytes - bytes % unit;
+                node->is_auto = true;
                 return 0;
         }
         r = strchr(text, '%') ? parse_percent(text, &millipercent) : parse_size(text, &bytes);
@@ -258,7 +259,7 @@ static int resolve_low(struct resolver *resolver) {
                 return 0;
         }
         for (size_t i = 0; i < pool->n_nodes; i++)
-                if (bytes > pool->nodes[i].target_bytes)
+                if (bytes > pool->nodes[i].target_bytes && !pool->nodes[i].is_auto)
                         return FAIL(resolver, CONFIG_KEY_LOW, "more than the target of node %d, %s; give less, or per cents",
                                     pool->nodes[i].node, format_size(pool->nodes[i].target_bytes, size));
         pool->low_millipercent = UINT32_MAX;

@@ -23,6 +23,7 @@ struct topology;
 struct config_pool_node {
         int node;
         uint64_t target_bytes; /* a multiple of the page size; per cents are resolved against the node's pages at start */
+        bool is_auto;          /* of what is free now; reload_settle_auto() knows what the daemon itself has */
 };
 
 struct config_pool {

@@ -71,6 +71,7 @@ static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         else
                 r = config_load(manager->args, manager->topology, fresh, error);
         if (r >= 0) {
+                reload_settle_auto(manager->broker, manager->config, fresh);
                 r = reload_apply(manager->broker, manager->config, fresh, ret_text);
                 (void) snprintf(error, sizeof(error), "%s", r == -ENOSPC ? "too many pools: some that were removed are still held by clients" :
                                                                            strerror(-r));
@@ -203,6 +204,8 @@ static int build(struct manager *manager, const struct topology *topology, struc
         if (r < 0)
                 return r;
         manager->n_adopted = warm_adopt(manager->broker, inherited, has_events);
+        if (manager->n_adopted > 0)
+                reload_settle_auto(manager->broker, /* before= */ NULL, manager->config);
         manager->broker->reload = reload;
         manager->broker->reload_userdata = manager;
         *ret_what = "listening";

@@ -17,6 +17,7 @@
 #include "reload.h"
 #include "request.h"
 #include "stock.h"
+#include "topology.h"
 
 #define RESIZE_MAX_BYTES (UINT64_C(1) << 52) /* as Target=: the most that x86 can address physically */
 
@@ -118,6 +119,48 @@ static void set_targets(struct broker *broker, const struct config *fresh) {
         {                                                                                                                      \
                 key, offsetof(struct config, field), sizeof(((struct config *) NULL)->field)                                  \
         }
+static const struct config_pool_node *find_auto(const struct config *config, const struct config_pool *pool, int node) {
+        for (size_t i = 0; i < config->n_pools; i++)
+                if (strcmp(config->pools[i].name, pool->name) == 0 && config->pools[i].page_size_bytes == pool->page_size_bytes)
+                        for (size_t k = 0; k < config->pools[i].n_nodes; k++)
+                                if (config->pools[i].nodes[k].node == node && config->pools[i].nodes[k].is_auto)
+                                        return &config->pools[i].nodes[k];
+        return NULL;
+}
+
+/* Half of what would be free if the daemon were not there; @floor_bytes at least. */
+static uint64_t half_of_free(const struct broker *broker, uint64_t page_size_bytes, int node, uint64_t floor_bytes) {
+        uint64_t bytes = topology_available_bytes(broker->topology, node, page_size_bytes);
+
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                if (np->node == node && np->pool->page_size_bytes == page_size_bytes)
+                        bytes += pool_used_bytes(np);
+        return bytes / 2 > floor_bytes ? bytes / 2 : floor_bytes;
+}
+
+void reload_settle_auto(const struct broker *broker, const struct config *before, struct config *config) {
+        for (size_t i = 0; i < config->n_pools; i++) {
+                struct config_pool *pool = &config->pools[i];
+                struct pool *present = find_pool(broker, pool);
+
+                for (size_t k = 0; k < pool->n_nodes; k++) {
+                        struct config_pool_node *node = &pool->nodes[k];
+                        const struct config_pool_node *same = before ? find_auto(before, pool, node->node) : NULL;
+                        struct node_pool *np = present ? pool_find_node(present, node->node) : NULL;
+                        uint64_t unit_bytes = pool->extent_bytes != 0 ? pool->extent_bytes : pool->page_size_bytes;
+
+                        if (!node->is_auto)
+                                continue;
+                        node->target_bytes = same ? same->target_bytes :
+                                                    half_of_free(broker, pool->page_size_bytes, node->node,
+                                                                 np && !before ? pool_used_bytes(np) : 0);
+                        node->target_bytes -= node->target_bytes % unit_bytes;
+                        if (np && !before)
+                                pool_set_target(np, node->target_bytes, pool);
+                }
+        }
+}
+
 /* Sockets exist already, and worker threads read these fields: they stay as they are until the next start. */
 static const struct start_key {
         const char *name;

@@ -18,6 +18,12 @@ int reload_apply(struct broker *broker, struct config *config, const struct conf
                  char ret_start_keys[WIRE_MAX_TEXT_BYTES + 1]);
 
 /*
+ * What Target=auto comes to in @config: as in @before, where that had it for the same pool. Without @before, at start, half of
+ * what is free and of what the pools have taken over, and not less than that is. Else half of what is free or the pools'.
+ */
+void reload_settle_auto(const struct broker *broker, const struct config *before, struct config *config);
+
+/*
  * Another target for a pool on a node until the next reload or start. @pool "": all pools; @node -1: all nodes.
  * -ENOENT: there is no such pool or node; -EINVAL: no whole pages, or no whole extents. @ret_text has the reason.
  */

@@ -242,6 +242,21 @@ def test_a_manager_that_keeps_nothing_is_no_problem(manage):
     manager.wait_full()
 
 
+@pytest.mark.large
+def test_a_target_of_half_of_what_is_free_stays_when_half_is_taken(manage):
+    pages.need_pages(2, pages.PAGE_1G)
+    n_bytes = pages.free(pages.PAGE_1G) // 2 * pages.GIB
+    manager = manage((), f"{QUICK}[Pool p]\nPageSize=1G\nTarget=auto\nLow=1G\n")
+    inodes = manager.stored_extents()
+    assert manager.pool()["target_bytes"] == n_bytes
+    for kill in False, True:
+        manager.restart(kill)
+        assert (manager.wait_full()["target_bytes"], manager.stored_extents()) == (n_bytes, inodes)
+    with Client(manager.socket_path) as client:
+        client.reload()
+    assert manager.pool()["target_bytes"] == n_bytes
+
+
 def test_a_storm_of_kills_loses_no_page_and_shows_no_dirty_byte(manage):
     """The daemon is killed at random moments while clients acquire, hold and release."""
     manager = manage([POOL, ], config=QUICK + "AffinityTimeout=1s\n")
