@@ -59,6 +59,8 @@ struct lingering_charge {
         TAILQ_ENTRY(lingering_charge) link;
 };
 
+#define STATUS_LINE_BYTES 128 /* chosen: the longest has 90 */
+
 struct broker {
         struct event_base *base;
         const struct config *config;
@@ -89,6 +91,7 @@ struct broker {
         /* The manager's: reads the configuration and applies it. */
         int (*reload)(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
         void *reload_userdata;
+        char status_line[STATUS_LINE_BYTES]; /* status-line.c's: as it was told last */
         uint64_t started_ms;
         uint64_t n_granted_total, n_refused_total, granted_bytes_total, scrubbed_bytes_total, n_doubts;
         struct log_limit doubt_limit, job_limit, files_limit;

@@ -22,6 +22,7 @@
 #include "quota.h"
 #include "reclaim.h"
 #include "request.h"
+#include "status-line.h"
 #include "stock.h"
 #include "topology.h"
 #include "warm.h"
@@ -589,6 +590,7 @@ static void on_kick(int fd, short what, void *userdata) {
         serve_queue(broker);
         set_deadline_timer(broker);
         refill_run(broker);
+        status_line_update(broker);
 }
 
 void broker_kick(struct broker *broker) {

@@ -24,6 +24,7 @@
 #include "reload.h"
 #include "scrape.h"
 #include "server.h"
+#include "status-line.h"
 #include "stock.h"
 #include "topology.h"
 #include "warm.h"
@@ -56,7 +57,7 @@ static void on_overflow(void *userdata) {
 static void on_stop_signal(int fd, short what, void *userdata) {
         struct manager *manager = userdata;
 
-        (void) sd_notify(/* unset_environment= */ 0, "STOPPING=1");
+        (void) sd_notify(/* unset_environment= */ 0, "STOPPING=1\nSTATUS=Giving memory back to the kernel");
         (void) event_base_loopbreak(manager->base);
 }
 
@@ -78,12 +79,14 @@ static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         }
         if (r >= 0) {
                 log_info(LOG_ID_RELOADED, LOG_NO_FIELDS, "the configuration was read again");
+                status_line_reload(manager->broker, NULL);
                 if (ret_text[0])
                         log_notice(LOG_ID_RESTART_NEEDED, LOG_FIELDS(LOG_TEXT("KEYS", ret_text)),
                                    "changed, but in effect only when the daemon is started again: %s", ret_text);
                 return 0;
         }
         log_error(LOG_ID_RELOAD_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "reloading failed, nothing was changed: %s", error);
+        status_line_reload(manager->broker, error);
         (void) snprintf(ret_text, WIRE_MAX_TEXT_BYTES + 1, "%.*s", WIRE_MAX_TEXT_BYTES, error);
         return r;
 }

@@ -242,6 +242,29 @@ def test_a_manager_that_keeps_nothing_is_no_problem(manage):
     manager.wait_full()
 
 
+def test_the_status_line_tells_how_the_pools_are(manage):
+    pages.need_pages(0, pages.PAGE_1G)
+    pool = "[Pool p]\nTarget={}\n"
+    manager = manage((), QUICK + pool.format("64M"))
+    file = manager.folder / "hugezerod.conf"
+
+    def reload(text):
+        file.write_text(f"[Daemon]\n{QUICK}{text}")
+        manager.process.send_signal(signal.SIGHUP)
+
+    wait_until(lambda: manager.status == "Serving 64 MiB", "it is shown as full")
+    reload(pool.format("lots"))
+    wait_until(lambda: "Reloading failed" in manager.status and 'value "lots"' in manager.status, "it is shown what is wrong")
+    reload(pool.format("64M"))
+    wait_until(lambda: manager.status == "Serving 64 MiB", "it is shown that it is right again")
+    reload(pool.format("0"))
+    wait_until(lambda: manager.status == "Serving no memory: all targets are 0", "it is shown that there is nothing")
+    reload(pool.format("4T") + "PageSize=1G\n")  # few, so that others are not left without
+    wait_until(lambda: manager.status == "Short of pages on node 0; the pools are to have 4 TiB", "it is shown as short")
+    manager.stop()
+    wait_until(lambda: manager.status == "Giving memory back to the kernel", "it is shown that it stops")
+
+
 @pytest.mark.large
 def test_a_target_of_half_of_what_is_free_stays_when_half_is_taken(manage):
     pages.need_pages(2, pages.PAGE_1G)

@@ -51,6 +51,7 @@ def test_the_first_client_starts_the_daemon_and_it_fills_its_pools(running):
     assert running.show("ActiveState") == "active"
     assert running.show("Type") == "notify" and running.show("SubState") == "running"
     assert [(row["ready_bytes"], row["shortfall_bytes"]) for row in running.pools()] == [(BYTES, 0), (SIZE, 0)]
+    wait_until(lambda: running.show("StatusText") == "Serving 24 MiB", "systemctl shows it")
 
 
 def test_it_has_its_own_user_no_capability_and_a_filter(running):

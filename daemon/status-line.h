@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the service manager shows of the daemon: "systemctl status". Loop thread. */
+#pragma once
+
+struct broker;
+
+/* Tells it how the pools are, when that has changed; nothing while memory just comes and goes. */
+void status_line_update(struct broker *broker);
+/* Reloading has failed, or (NULL) not: then it tells again how the pools are. */
+void status_line_reload(struct broker *broker, const char *error);
