@@ -155,7 +155,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .offset = offsetof(struct config, batch_bytes),
                 .min = UINT64_C(2) << 20, /* chosen: below that methods lose more than waiting clients gain */
                 .max = UINT64_C(1) << 30, /* chosen: 0.1 s at 10 GB/s */
-                .unit = "a size",
+                .multiple_of = UINT64_C(2) << 20, /* whole pages */
+                .unit = "a multiple of 2 MiB",
                 .default_text = "32M", /* the kernel's PROCESS_PAGES_NON_PREEMPT_BATCH */
                 .help = "How much a thread clears or has populated before it looks whether something more urgent has come. Pages that "
                         "are larger are populated one at a time.",
@@ -400,7 +401,7 @@ const char *config_key_form(const struct config_key *key, char buffer[CONFIG_FOR
         return buffer;
 }
 
-/* All parsers: 0, -EINVAL: not of the form, -ERANGE: out of range. */
+/* All parsers: 0, -EINVAL: not of the form, -ERANGE: out of range, -EDOM: between two of those that may be. */
 
 static int parse_path(const char *text, char *ret_path) {
         /* sun_path has 108 bytes; one is for the 0 that some programs rely on */
@@ -482,6 +483,8 @@ static int parse_number(const struct config_key *key, const char *text, uint64_t
                 return r;
         if (value < key->min || value > key->max)
                 return -ERANGE;
+        if (key->multiple_of > 0 && value % key->multiple_of != 0)
+                return -EDOM;
         *ret_value = value;
         return 0;
 }
@@ -630,7 +633,7 @@ int config_key_parse(const struct config_key *key, const char *text, void *base,
         }
         if (r == 0)
                 return 0;
-        (void) snprintf(ret_reason, CONFIG_REASON_BYTES, "%s; give %s", r == -ERANGE ? "out of range" : "not understood",
+        (void) snprintf(ret_reason, CONFIG_REASON_BYTES, "%s; give %s", r == -ERANGE ? "out of range" : r == -EDOM ? "no such multiple" : "not understood",
                         config_key_form(key, form));
         return -EINVAL;
 }

@@ -70,6 +70,7 @@ struct config_key {
         enum config_type type;
         size_t offset;                   /* in struct config ([Daemon]) or struct config_quota */
         uint64_t min, max;               /* COUNT, SIZE, DURATION; unused elsewhere */
+        uint64_t multiple_of;            /* COUNT, SIZE: 0: any number */
         const char *word;                /* COUNT, SIZE: a word beside the numbers, ... */
         uint64_t word_value;             /* ... and what it stands for */
         const struct config_word *words; /* WORD: ends with a text of NULL */

@@ -35,15 +35,19 @@ size_t clear_dczid_block_bytes(unsigned long long dczid) {
         return dczid & 0x10 /* DZP */ ? 0 : (size_t) 4 << (dczid & 0xf) /* log2 of the size in words */;
 }
 
-static size_t zva_block_bytes(void) {
+const char *clear_dczid_why_not(unsigned long long dczid) {
+        return clear_dczid_block_bytes(dczid) > 0 ? NULL : "prohibited by the operating system or the hypervisor (DCZID_EL0.DZP)";
+}
+
+static unsigned long long read_dczid(void) {
         unsigned long long dczid;
 
         __asm__("mrs %0, dczid_el0" : "=r"(dczid));
-        return clear_dczid_block_bytes(dczid);
+        return dczid;
 }
 
 static const char *why_not_zva(void) {
-        return zva_block_bytes() > 0 ? NULL : "prohibited by the operating system or the hypervisor (DCZID_EL0.DZP)";
+        return clear_dczid_why_not(read_dczid());
 }
 
 static void clear_mops(void *addr, size_t n_bytes) {
@@ -62,7 +66,7 @@ static void clear_mops_nt(void *addr, size_t n_bytes) {
 
 /* A block is 2 KiB at most (field of 4 bits, 9 is the architecture's maximum), so it always divides a page. */
 static void clear_zva(void *addr, size_t n_bytes) {
-        size_t block_bytes = zva_block_bytes();
+        size_t block_bytes = clear_dczid_block_bytes(read_dczid());
 
         for (char *at = addr, *end = at + n_bytes; at < end; at += block_bytes)
                 __asm__ volatile("dc zva, %0" : : "r"(at) : "memory");

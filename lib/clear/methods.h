@@ -18,6 +18,8 @@ extern const size_t clear_n_arch_methods;
 #if defined(__aarch64__)
 /* Block size of "dc zva" in bytes, or 0 where this value of DCZID_EL0 prohibits the instruction. */
 size_t clear_dczid_block_bytes(unsigned long long dczid);
+/* Why "dc zva" may not be used; NULL: it may. */
+const char *clear_dczid_why_not(unsigned long long dczid);
 #endif
 
 /* Runs @clear on @n_bytes in calls of @call_bytes; SIGBUS becomes a return value once clear_catch_sigbus() was called. */

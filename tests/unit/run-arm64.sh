@@ -41,6 +41,26 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$PWD
 (cd "$work" && "$compiler" "${flags[@]}" -c "${sources[@]/#/$root/}")
+
+# expect_code FUNCTION INSTRUCTION... - no emulator shows a difference between stores that pass by the caches and others
+expect_code() {
+        local function=$1 expected found
+        shift
+        printf '.arch armv8.8-a+mops\n%s\n' "$(printf '%s [x0]!, x1!, xzr\n' "$@")" | "$compiler" -c -x assembler -o "$work/expected.obj" -
+        expected=$(words "$work/expected.obj")
+        found=$(words "$work/arm64.o" --disassemble="$function" | grep -Fxf <(echo "$expected"))
+        [[ $(wc -w <<< "$expected") -eq $# && $found == "$expected" ]] || {
+                echo "run-arm64.sh: $function is not made of $*"
+                exit 1
+        }
+}
+
+words() {
+        "${compiler%gcc}objdump" -d "${@:2}" "$1" | awk '$1 ~ /^[0-9a-f]+:$/ { print $2 }'
+}
+
+expect_code clear_mops setp setm sete
+expect_code clear_mops_nt setpn setmn seten
 for test in clear calibrate; do
         "$compiler" "${flags[@]}" -static -o "$work/test-$test" "tests/unit/test-$test.c" "$work"/*.o
 done

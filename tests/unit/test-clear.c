@@ -213,8 +213,17 @@ static void record(void *addr, size_t n_bytes) {
                 memset(addr, 0, n_bytes);
 }
 
-static const struct clear_method recorder = {.name = "recorder", .fast_multi_page = true, .why_not = always, .clear = record};
-static const struct clear_method slow_recorder = {.name = "slow recorder", .why_not = always, .clear = record};
+static size_t n_published, n_calls_published; /* fences, and calls before the last one */
+
+static void publish(void) {
+        n_published++;
+        n_calls_published = n_calls;
+}
+
+static const struct clear_method recorder = {
+        .name = "recorder", .fast_multi_page = true, .why_not = always, .clear = record, .publish = publish};
+static const struct clear_method slow_recorder = {
+        .name = "slow recorder", .why_not = always, .clear = record, .publish = publish};
 
 static void assert_call(size_t idx, const char *addr, size_t n_bytes) {
         assert_true(idx < n_calls);
@@ -260,6 +269,26 @@ static void the_first_touch_is_cleared_last(void **state) {
                                 try_hint(&arena, 1, n, touch, batch);
         try_hint(&arena, 1, 12, CLEAR_NO_TOUCH, 12);
         assert_int_equal(n_calls, 1);
+        arena_free(&arena);
+}
+
+/* Weakly ordered stores are nobody's until then. */
+static void a_fence_comes_after_the_stores_and_before_the_return(void **state) {
+        const struct clear_method *const methods[] = {&recorder, &slow_recorder};
+        struct arena arena = arena_new(8);
+
+        for (size_t i = 0; i < ELEMENTSOF(methods); i++)
+                for (size_t n = 1; n <= 4; n++) {
+                        n_calls = n_published = n_calls_published = 0;
+                        assert_int_equal(clear_pages(methods[i], arena.memory, n), 0);
+                        assert_int_equal(n_published, 1);
+                        assert_int_equal(n_calls, methods[i]->fast_multi_page ? 1 : n);
+                        assert_int_equal(n_calls_published, n_calls);
+                }
+        n_calls = n_published = 0;
+        assert_int_equal(clear_extent_around(&recorder, arena.memory, 8, 4), 0);
+        assert_int_equal(n_published, n_calls);
+        assert_int_equal(n_calls_published, n_calls);
         arena_free(&arena);
 }
 
@@ -544,11 +573,18 @@ static void methods_are_available_where_the_kernel_says_so(void **state) {
 
 #if defined(__aarch64__)
 static void dc_zva_is_refused_where_it_is_prohibited(void **state) {
+        unsigned long long dczid;
+
         assert_int_equal(clear_dczid_block_bytes(0x04), 64);
         assert_int_equal(clear_dczid_block_bytes(0x00), 4);
         assert_int_equal(clear_dczid_block_bytes(0x09), 2048);
-        for (unsigned long long size = 0; size <= 9; size++)
+        for (unsigned long long size = 0; size <= 9; size++) {
                 assert_int_equal(clear_dczid_block_bytes(0x10 | size), 0);
+                assert_non_null(clear_dczid_why_not(0x10 | size));
+                assert_null(clear_dczid_why_not(size));
+        }
+        __asm__("mrs %0, dczid_el0" : "=r"(dczid)); /* no emulator prohibits it in user mode */
+        assert_ptr_equal(clear_method_named("dc-zva")->why_not(), clear_dczid_why_not(dczid));
 }
 #endif
 
@@ -560,6 +596,7 @@ int main(void) {
                 cmocka_unit_test(every_method_clears_a_hugetlb_page),
                 cmocka_unit_test(a_batch_is_32_mib_or_one_page),
                 cmocka_unit_test(the_first_touch_is_cleared_last),
+                cmocka_unit_test(a_fence_comes_after_the_stores_and_before_the_return),
                 cmocka_unit_test(an_extent_that_nobody_waits_for_is_one_unit),
                 cmocka_unit_test(slices_are_batches_and_slow_methods_stop_more_often),
                 cmocka_unit_test(an_extent_that_somebody_begins_to_wait_for_becomes_one_unit),

@@ -139,7 +139,9 @@ static void a_wrong_daemon_value_is_named(void **state) {
                      "MaxFdsInFlight=: value \"252\": out of range; give a number of file descriptors, 253 to 1048576");
         daemon_fails("WorkersPerNode=65",
                      "WorkersPerNode=: value \"65\": out of range; give a number of threads, 1 to 64, or auto");
-        daemon_fails("Batch=1M", "Batch=: value \"1M\": out of range; give a size, 2 MiB to 1 GiB");
+        daemon_fails("Batch=1M", "Batch=: value \"1M\": out of range; give a multiple of 2 MiB, 2 MiB to 1 GiB");
+        daemon_fails("Batch=3M", "Batch=: value \"3M\": no such multiple; give a multiple of 2 MiB, 2 MiB to 1 GiB");
+        daemon_fails("Batch=4097K", "Batch=: value \"4097K\": no such multiple; give a multiple of 2 MiB, 2 MiB to 1 GiB");
         daemon_fails("BackgroundRate=0",
                      "BackgroundRate=: value \"0\": out of range; give a size per second, 1 MiB to 1 PiB, or infinity");
         daemon_fails("AuditRate=infinity",
