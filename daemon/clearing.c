@@ -8,6 +8,8 @@
 
 #define SMALL_BYTES (UINT64_C(2) << 20) /* the smallest extents there are on x86-64; and what is left of larger ones */
 #define MIN_BYTES (UINT64_C(16) << 20)  /* chosen: less than that says something about caches, not about memory */
+#define THREADS_BYTES (UINT64_C(32) << 20) /* chosen: half for each of two */
+#define THREADS_NS UINT64_C(40000000)      /* chosen: 0.3 GB at 10 GB/s, what measuring two of them clears */
 #define MIN_BUDGET_NS UINT64_C(5000000) /* chosen: with less there is nothing to learn */
 #define MAX_PROBES 3                    /* chosen: where clients keep on interrupting, measuring must not cost fills for ever */
 #define N_ROUNDS 2                      /* chosen: a number of threads is not condemned for one disturbance */
@@ -20,6 +22,7 @@ void clearing_init(struct clearing *clearing, const struct config *config, int n
         clearing->batch_bytes = config->batch_bytes;
         clearing->n_workers = n_workers;
         clearing->n_fill_threads = n_workers == 1 ? 1 : 0;
+        clearing->n_scrub_threads = n_workers == 1 ? 1 : 0;
         clear_calibration_init(&clearing->state);
         clearing_want(clearing, SMALL_BYTES);
 }
@@ -91,13 +94,17 @@ static uint64_t left_ns(const struct clearing *clearing) {
         return clearing->state.used_ns < CLEAR_CALIBRATE_BUDGET_NS ? CLEAR_CALIBRATE_BUDGET_NS - clearing->state.used_ns : 0;
 }
 
+static bool wants_threads(const struct clearing *clearing, uint64_t bytes) {
+        return atomic_load(&clearing->n_scrub_threads) == 0 && bytes >= THREADS_BYTES;
+}
+
 /*
  * Lock held. What measuring on so much memory may cost; 0: there is nothing to learn from it. Where there will be larger slices
  * half is left for them.
  */
 static uint64_t budget_ns(const struct clearing *clearing, uint64_t bytes) {
         const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
-        bool has_news = false, has_larger = false;
+        bool has_news = wants_threads(clearing, bytes), has_larger = false;
 
         for (size_t i = 0; i < clearing->n_wanted; i++)
                 if (!is_measured(calibration, clearing->wanted_bytes[i])) {
@@ -162,6 +169,30 @@ bool clearing_may_learn(struct clearing *clearing, uint64_t bytes) {
         return may_learn;
 }
 
+/* The threads have a share that is kept for them. */
+static uint64_t calibration_ns(const struct clearing *clearing, uint64_t bytes, uint64_t ns) {
+        return !wants_threads(clearing, bytes) ? ns : ns > 2 * THREADS_NS ? ns - THREADS_NS : ns / 2;
+}
+
+static int measure_threads(struct clearing *clearing, void *addr, uint64_t bytes, bool (*stop)(void *userdata), void *userdata) {
+        struct clearing_threads threads;
+        int r = clearing_threads_measure(clear_calibration_method(&clearing->state, clearing->batch_bytes), addr, bytes, stop,
+                                         userdata, &threads);
+
+        clearing->state.used_ns += threads.used_ns;
+        if (r < 0 || threads.n_worth == 0)
+                return r;
+        clearing->scrub_threads = threads;
+        atomic_store(&clearing->n_scrub_threads, threads.n_worth);
+        return 0;
+}
+
+unsigned clearing_scrub_threads(const struct clearing *clearing) {
+        unsigned n_threads = atomic_load(&clearing->n_scrub_threads);
+
+        return n_threads > 0 ? n_threads : clearing->n_workers;
+}
+
 int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool is_probe, bool (*stop)(void *userdata),
                      void *userdata) {
         uint64_t ns;
@@ -172,7 +203,9 @@ int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool
         ns = begin_session(clearing, bytes);
         if (ns == 0)
                 return 0;
-        r = clear_calibrate(&clearing->state, addr, bytes, ns, stop, userdata);
+        r = clear_calibrate(&clearing->state, addr, bytes, calibration_ns(clearing, bytes, ns), stop, userdata);
+        if (r >= 0 && wants_threads(clearing, bytes) && left_ns(clearing) >= THREADS_NS)
+                r = measure_threads(clearing, addr, bytes, stop, userdata);
         end_session(clearing, r >= 0);
         return r;
 }
@@ -244,40 +277,59 @@ unsigned clearing_fill_threads(const struct clearing *clearing) {
 
 /* What is known */
 
-static void describe_threads(const struct clearing *clearing, char *text, size_t n_bytes) {
+/* @one_gb_per_s 0: was not measured, there is no choice. */
+static void describe_threads(char *text, size_t n_bytes, unsigned n_worth, unsigned n_workers, double gb_per_s,
+                             double one_gb_per_s) {
+        if (n_workers == 1)
+                (void) snprintf(text, n_bytes, "1 thread");
+        else if (n_worth == 0)
+                (void) snprintf(text, n_bytes, "up to %u threads, not measured yet", n_workers);
+        else
+                (void) snprintf(text, n_bytes, "%u of %u threads (%.1f GB/s, %.1f with one)", n_worth, n_workers, gb_per_s,
+                                one_gb_per_s);
+}
+
+static void describe_fills(const struct clearing *clearing, char *text, size_t n_bytes) {
         unsigned step = 0;
 
-        if (clearing->n_fill_threads == 0) {
-                (void) snprintf(text, n_bytes, "up to %u threads, not measured yet", clearing->n_workers);
-                return;
-        }
-        if (clearing->n_measured == 0) {
-                (void) snprintf(text, n_bytes, "%u of %u threads", clearing->n_fill_threads, clearing->n_workers);
-                return;
-        }
         while (threads_of_step(clearing, step) < clearing->n_fill_threads)
                 step++;
-        (void) snprintf(text, n_bytes, "%u of %u threads (%.1f GB/s, %.1f with one)", clearing->n_fill_threads,
-                        clearing->n_workers, clearing->fill_gb_per_s[step], clearing->fill_gb_per_s[0]);
+        describe_threads(text, n_bytes, clearing->n_fill_threads, clearing->n_workers, clearing->fill_gb_per_s[step],
+                         clearing->fill_gb_per_s[0]);
+}
+
+static void describe_scrubs(const struct clearing *clearing, char *text, size_t n_bytes) {
+        const struct clearing_threads *threads = &clearing->scrub_threads;
+        unsigned n_worth = atomic_load(&clearing->n_scrub_threads);
+
+        if (n_worth == 1 && clearing->n_workers > 1)
+                (void) snprintf(text, n_bytes, "1 of %u threads (%.1f GB/s, %.1f with two)", clearing->n_workers,
+                                threads->one_gb_per_s, threads->two_gb_per_s);
+        else
+                describe_threads(text, n_bytes, n_worth, clearing->n_workers, threads->two_gb_per_s, threads->one_gb_per_s);
 }
 
 void clearing_log(struct clearing *clearing) {
         const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
-        char threads[96];
+        unsigned n_scrub_threads = atomic_load(&clearing->n_scrub_threads);
+        char fills[96], scrubs[96];
 
-        if ((clearing->was_logged && calibration == clearing->logged && clearing->n_fill_threads == clearing->n_logged_threads) ||
+        if ((clearing->was_logged && calibration == clearing->logged && clearing->n_fill_threads == clearing->n_logged_fill &&
+             n_scrub_threads == clearing->n_logged_scrub) ||
             (!calibration && !clearing->configured))
                 return;
         clearing->was_logged = true;
         clearing->logged = calibration;
-        clearing->n_logged_threads = clearing->n_fill_threads;
-        describe_threads(clearing, threads, sizeof(threads));
+        clearing->n_logged_fill = clearing->n_fill_threads;
+        clearing->n_logged_scrub = n_scrub_threads;
+        describe_fills(clearing, fills, sizeof(fills));
+        describe_scrubs(clearing, scrubs, sizeof(scrubs));
         if (calibration)
                 log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
-                         "node %d: fills by %s; clears, as measured in %u ms, %s", clearing->node, threads,
+                         "node %d: fills by %s, scrubs by %s; clears, as measured in %u ms, %s", clearing->node, fills, scrubs,
                          (unsigned) (calibration->used_ns / 1000000), calibration->reason);
         else
                 log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
-                         "node %d: fills by %s; clears, as configured, by %s", clearing->node, threads,
+                         "node %d: fills by %s, scrubs by %s; clears, as configured, by %s", clearing->node, fills, scrubs,
                          clearing->configured->name);
 }

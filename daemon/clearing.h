@@ -3,8 +3,8 @@
  * What was measured on one node, and what follows from it: the method that clears memory which came back, and how many threads
  * are worth filling with. The method is measured by one worker on populated memory, which is zero already, for every slice size
  * that is used, as soon as there is so much memory at once: all of it together within CLEAR_CALIBRATE_BUDGET_NS. What could not
- * be measured then has further chances. The threads are measured by the loop thread, which lets parts of the first large fill be
- * done by one, two, four ... of them.
+ * be measured then has further chances. So it is with the threads that clear, one or two; those that fill are measured by the loop
+ * thread, which lets parts of the first large fill be done by one, two, four ... of them.
  */
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "calibrate.h"
+#include "clearing-threads.h"
 
 struct config;
 
@@ -28,7 +29,7 @@ struct clearing {
         /* One of @results, set by a worker; later ones know more slice sizes. None changes any more. NULL: not measured yet. */
         _Atomic(const struct clear_calibration *) calibration;
         _Atomic bool is_probing;
-        pthread_mutex_t lock; /* guards the next seven; @state is with whoever has set is_measuring */
+        pthread_mutex_t lock; /* guards the next eight; @state is with whoever has set is_measuring */
         uint64_t wanted_bytes[CLEAR_CALIBRATE_MAX_SLICES];
         size_t n_wanted;
         bool is_measuring;
@@ -36,6 +37,8 @@ struct clearing {
         struct clear_calibration results[CLEAR_CALIBRATE_MAX_SLICES]; /* each knows a size more: there cannot be more of them */
         unsigned n_results;
         unsigned n_sessions;
+        struct clearing_threads scrub_threads; /* before n_scrub_threads is set */
+        _Atomic unsigned n_scrub_threads;      /* worth using while nobody waits; 0: not measured yet */
         /* Loop thread only, from here on */
         unsigned n_workers;
         unsigned n_fill_threads; /* worth using; 0: not measured yet */
@@ -43,7 +46,7 @@ struct clearing {
         double fill_gb_per_s[CLEARING_MAX_STEPS]; /* by 1 << i threads, the last one by n_workers; the best round counts */
         unsigned n_probes;       /* extents that were filled for measuring alone */
         const struct clear_calibration *logged;
-        unsigned n_logged_threads;
+        unsigned n_logged_fill, n_logged_scrub;
         bool was_logged;
 };
 
@@ -65,6 +68,8 @@ void clearing_want_extents(struct clearing *clearing, uint64_t extent_bytes, uin
 
 /* Any thread. Whether nothing is known of the methods yet. */
 bool clearing_is_wanted(const struct clearing *clearing);
+/* Any thread. How many scrubs at a time while nobody waits for one. */
+unsigned clearing_scrub_threads(const struct clearing *clearing);
 /* Any thread. Whether clearing_measure() would learn something on so much memory. */
 bool clearing_may_learn(struct clearing *clearing, uint64_t bytes);
 /*

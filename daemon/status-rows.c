@@ -67,6 +67,7 @@ static void fill_pool_row(const struct broker *broker, const struct node_pool *n
                 .zeroed_bytes_total = np->zeroed_bytes_total,
                 .n_workers = clearing->n_workers,
                 .n_fill_threads = clearing->n_fill_threads,
+                .n_scrub_threads = clearing->n_scrub_threads,
                 .paced_wait_ms = pool_paced_wait_ms(np, clock_ms()),
                 .audited_bytes_total = np->audited_bytes_total,
                 .n_audit_errors = np->n_audit_errors,

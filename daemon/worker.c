@@ -35,6 +35,7 @@ struct worker {
         unsigned idx;
         pthread_t thread;
         _Atomic pid_t tid;
+        struct job *job; /* that it runs; under the lock */
         _Atomic bool is_idle; /* in the idle class, or about to be; the loop thread may end that */
 };
 
@@ -48,11 +49,12 @@ struct worker_pool {
         int policy;    /* written before the threads begin, as the next: the scheduling class of this process */
         bool may_idle; /* threads can leave the idle class again */
 
-        pthread_mutex_t lock; /* guards the six below; urgency (writing), state, result, link and worker of every job in here */
+        pthread_mutex_t lock; /* guards the seven below; urgency (writing), state, result, link and worker of every job in here */
         pthread_cond_t wake;  /* a job was queued, or stopping; waits by the monotonic clock */
         struct job_list queued[_JOB_URGENCY_MAX];
         struct job_list finished;
         struct pace pace; /* of background work */
+        unsigned max_scrubs; /* that run at a time */
         unsigned n_jobs;  /* queued and running */
         unsigned n_awaited; /* JOB_WAITING among them */
         bool stopping;
@@ -93,13 +95,28 @@ static bool may_step(struct worker_pool *pool, const struct job *job) {
         return !is_background(job->urgency) || pace_take(&pool->pace, job->step_bytes, pace_now_ns());
 }
 
+/* Lock held. Those that were raised are scrubs no longer. */
+static bool may_scrub(const struct worker_pool *pool) {
+        unsigned n_scrubs = 0;
+
+        for (unsigned i = 0; i < pool->n_threads; i++)
+                n_scrubs += pool->workers[i].job && pool->workers[i].job->urgency == JOB_SCRUB;
+        return n_scrubs < pool->max_scrubs;
+}
+
+/* Lock held. There is one less, so another may run; the thread that ended it may have something more urgent to do. */
+static void wake_for_scrub(struct worker_pool *pool) {
+        if (!TAILQ_EMPTY(&pool->queued[JOB_SCRUB]))
+                pthread_cond_signal(&pool->wake);
+}
+
 /* Lock held. The most urgent job that may begin now, paid for. Of a class only the first one is asked: the others come after it. */
 static struct job *next_job(struct worker_pool *pool, uint64_t *ret_due_ns) {
         *ret_due_ns = UINT64_MAX;
         for (enum job_urgency urgency = 0; urgency < _JOB_URGENCY_MAX; urgency++) {
                 struct job *job = TAILQ_FIRST(&pool->queued[urgency]);
 
-                if (!job)
+                if (!job || (urgency == JOB_SCRUB && !may_scrub(pool)))
                         continue;
                 if (may_step(pool, job))
                         return job;
@@ -147,20 +164,23 @@ static void run_job(struct worker *worker, struct job *job) {
         TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
         job->state = JOB_STATE_RUNNING;
         job->worker = worker;
+        worker->job = job;
         for (;;) {
                 pthread_mutex_unlock(&pool->lock);
                 r = run_step(worker, job);
                 pthread_mutex_lock(&pool->lock);
 
-                if (r <= 0)
-                        return finish_job(pool, job, r);
-                if (job->state == JOB_STATE_STOPPING)
-                        return finish_job(pool, job, -ECANCELED);
+                if (r <= 0 || job->state == JOB_STATE_STOPPING) {
+                        worker->job = NULL;
+                        wake_for_scrub(pool);
+                        return finish_job(pool, job, r <= 0 ? r : -ECANCELED);
+                }
                 if (pool->stopping || most_urgent(pool, job->urgency) || !may_step(pool, job))
                         break;
         }
         job->state = JOB_STATE_QUEUED;
         job->worker = NULL;
+        worker->job = NULL;
         TAILQ_INSERT_HEAD(&pool->queued[job->urgency], job, link);
         /* Another thread may be idle by now; the urgent job is this one's, the interrupted one could be the other's. */
         pthread_cond_signal(&pool->wake);
@@ -300,6 +320,7 @@ int worker_pool_new(struct event_base *base, const struct topology *topology, in
         pool->topology = topology;
         pool->node = node;
         pool->pace.bytes_per_s = PACE_UNLIMITED;
+        pool->max_scrubs = n_threads;
         pthread_mutex_init(&pool->lock, NULL);
         init_wake(&pool->wake);
         for (enum job_urgency urgency = 0; urgency < _JOB_URGENCY_MAX; urgency++)
@@ -413,8 +434,20 @@ void worker_pool_raise(struct worker_pool *pool, struct job *job, enum job_urgen
                         queue_job(pool, job);
                 else if (job->state != JOB_STATE_FINISHED && job->worker->is_idle)
                         set_class(job->worker->tid, pool->policy);
+                wake_for_scrub(pool);
         }
         pthread_mutex_unlock(&pool->lock);
+}
+
+void worker_pool_limit_scrubs(struct worker_pool *pool, unsigned n_threads) {
+        pthread_mutex_lock(&pool->lock);
+        pool->max_scrubs = n_threads;
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->lock);
+}
+
+int worker_run_beside(void *(*run)(void *userdata), void *userdata, pthread_t *ret_thread) {
+        return -pthread_create(ret_thread, NULL, run, userdata);
 }
 
 void worker_pool_cancel(struct worker_pool *pool, struct job *job) {

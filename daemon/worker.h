@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,6 +61,10 @@ struct worker_pool *worker_pool_free(struct worker_pool *pool);
 unsigned worker_pool_n_threads(const struct worker_pool *pool);
 /* Loop thread. Of background work, from now on; UINT64_MAX, which is how a pool begins: no pace. */
 void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s);
+/* Any thread. How many JOB_SCRUB run at a time from now on; until then as many as there are threads. */
+void worker_pool_limit_scrubs(struct worker_pool *pool, unsigned n_threads);
+/* Any thread. Runs @run(userdata) on another thread, bound as this one and of the same class, which is to be joined. */
+int worker_run_beside(void *(*run)(void *userdata), void *userdata, pthread_t *ret_thread);
 /* Any thread. Jobs that are queued or run. */
 unsigned worker_pool_n_jobs(struct worker_pool *pool);
 /* Any thread. Whether a JOB_WAITING is queued or runs. */

@@ -737,6 +737,8 @@ struct hugezero_pool_info {
         uint64_t paced_wait_ms;       /* since start: requests waited for work that the daemon's pace had held back */
         uint64_t audited_bytes_total; /* since start: ready memory that was read again */
         uint64_t n_audit_errors_total; /* since start: extents that were not zero then, and were dropped */
+        uint32_t n_scrub_threads;     /* of n_workers, how many clear at a time what nobody waits for; 0 = not measured yet */
+        uint32_t reserved;            /* 0 */
 };
 
 /* States of a granted extent. */

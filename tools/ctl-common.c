@@ -154,6 +154,16 @@ int ctl_peer(const struct hugezero_conn *conn, pid_t *ret_pid, uid_t *ret_uid) {
         return 0;
 }
 
+const char *ctl_format_threads(uint32_t n_worth, uint32_t n_workers, char buffer[CTL_THREADS_BYTES]) {
+        if (n_workers == 1)
+                (void) snprintf(buffer, CTL_THREADS_BYTES, "1 thread");
+        else if (n_worth == 0)
+                (void) snprintf(buffer, CTL_THREADS_BYTES, "up to %" PRIu32 " threads", n_workers);
+        else
+                (void) snprintf(buffer, CTL_THREADS_BYTES, "%" PRIu32 " of %" PRIu32 " threads", n_worth, n_workers);
+        return buffer;
+}
+
 const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]) {
         static const struct {
                 uint64_t seconds;

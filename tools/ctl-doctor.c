@@ -54,11 +54,12 @@ static void check_clearing(struct doctor *doctor, struct hugezero_conn *conn) {
                         doctor_advise(doctor, "the daemon's log says where: journalctl -u hugezerod -p err; test the memory, "
                                               "and look for who writes into memory of others");
                 }
+                char fills[CTL_THREADS_BYTES], scrubs[CTL_THREADS_BYTES];
                 if (is_first_of_node(status, idx, pool.node))
-                        doctor_add(doctor, DOCTOR_OK, "clearing", "node %" PRId32 ": by %s; fills by %s%" PRIu32 " threads",
-                                   pool.node, *pool.clear_method ? pool.clear_method : "a method that is not measured yet",
-                                   pool.n_fill_threads ? "" : "up to ",
-                                   pool.n_fill_threads ? pool.n_fill_threads : pool.n_workers);
+                        doctor_add(doctor, DOCTOR_OK, "clearing", "node %" PRId32 ": by %s; fills by %s, scrubs by %s", pool.node,
+                                   *pool.clear_method ? pool.clear_method : "a method that is not measured yet",
+                                   ctl_format_threads(pool.n_fill_threads, pool.n_workers, fills),
+                                   ctl_format_threads(pool.n_scrub_threads, pool.n_workers, scrubs));
         }
 }
 

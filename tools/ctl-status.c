@@ -49,9 +49,10 @@ static json_t *pool_to_json(const struct hugezero_pool_info *pool) {
                           (json_int_t) pool->n_extents_ready, "exact", (json_int_t) pool->n_exact_total, "cut",
                           (json_int_t) pool->n_cut_total, "grown", (json_int_t) pool->n_grown_total, "built",
                           (json_int_t) pool->n_built_total, "zeroed_bytes", (json_int_t) pool->zeroed_bytes_total);
-        _cleanup_json_ json_t *node = json_pack("{s:s?, s:I, s:I, s:I, s:I, s:I}", "clear_method",
+        _cleanup_json_ json_t *node = json_pack("{s:s?, s:I, s:I, s:I, s:I, s:I, s:I}", "clear_method",
                                                 *pool->clear_method ? pool->clear_method : NULL, "workers",
                                                 (json_int_t) pool->n_workers, "fill_threads", (json_int_t) pool->n_fill_threads,
+                                                "scrub_threads", (json_int_t) pool->n_scrub_threads,
                                                 "paced_wait_ms", (json_int_t) pool->paced_wait_ms, "audited_bytes",
                                                 (json_int_t) pool->audited_bytes_total, "audit_errors",
                                                 (json_int_t) pool->n_audit_errors_total);
@@ -203,12 +204,13 @@ static void print_nodes(const struct hugezero_pool_info *pools, size_t n_pools) 
                 }
                 if (!is_first)
                         continue;
-                printf("node %" PRId32 ": clears by %s, fills by ", pools[idx].node,
-                       *pools[idx].clear_method ? pools[idx].clear_method : "a method that is not measured yet");
-                if (pools[idx].n_fill_threads)
-                        printf("%" PRIu32 " of ", pools[idx].n_fill_threads);
-                printf("%" PRIu32 " threads; requests waited %" PRIu64 " ms for paced work; audited %s, errors %" PRIu64 "\n",
-                       pools[idx].n_workers, paced_wait_ms, format_size(audited_bytes, audited), n_audit_errors);
+                char fills[CTL_THREADS_BYTES], scrubs[CTL_THREADS_BYTES];
+                printf("node %" PRId32 ": clears by %s, fills by %s, scrubs by %s; requests waited %" PRIu64
+                       " ms for paced work; audited %s, errors %" PRIu64 "\n",
+                       pools[idx].node, *pools[idx].clear_method ? pools[idx].clear_method : "a method that is not measured yet",
+                       ctl_format_threads(pools[idx].n_fill_threads, pools[idx].n_workers, fills),
+                       ctl_format_threads(pools[idx].n_scrub_threads, pools[idx].n_workers, scrubs), paced_wait_ms,
+                       format_size(audited_bytes, audited), n_audit_errors);
         }
 }
 

@@ -92,6 +92,10 @@ int ctl_peer(const struct hugezero_conn *conn, pid_t *ret_pid, uid_t *ret_uid);
 #define CTL_AGE_BYTES 48
 const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]);
 
+/* "1 of 2 threads"; @n_worth 0: "up to 2 threads". */
+#define CTL_THREADS_BYTES 48
+const char *ctl_format_threads(uint32_t n_worth, uint32_t n_workers, char buffer[CTL_THREADS_BYTES]);
+
 /* Prints and frees @json (NULL: out of memory). Returns an exit code. */
 int ctl_print_json(json_t *json);
 

@@ -381,6 +381,7 @@ static void code_pool_row(struct cursor *c, struct wire_pool_row *row) {
         INTEGER(c, row->paced_wait_ms);
         INTEGER(c, row->audited_bytes_total);
         INTEGER(c, row->n_audit_errors);
+        INTEGER(c, row->n_scrub_threads);
         RESERVED(c, row->reserved);
         REQUIRE(c, row->node, row->node >= 0);
 }

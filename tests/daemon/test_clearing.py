@@ -90,6 +90,15 @@ def wait_measured(daemon):
     return wait_until(lambda: all(row["clear_method"] for row in daemon.pools()) and daemon.pools(), "the methods were measured")
 
 
+def threads(text):
+    """What is said of a node's threads, as a set."""
+    return set(re.findall(r"(fills|scrubs) by (1 thread|(?:up to )?\d+(?: of \d+)? threads)\b", text))
+
+
+def last_line(daemon):
+    return [line for line in daemon.stderr().splitlines() if "clears, as measured" in line][-1]
+
+
 @pytest.mark.parametrize("spec", ["2M:auto:256M", "2M:16M:256M", "2M:2M:64M"])
 def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_daemon, start_child, spec):
     need_pages(256)
@@ -109,8 +118,10 @@ def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_da
     lines = re.findall(r"^.*node (\d+): fills by [^;]*; clears, as measured in (\d+) ms, 2 MiB: (\S+) ", daemon.stderr(), re.MULTILINE)
     assert sorted(int(node) for node, _, _ in lines) == sorted({row["node"] for row in rows})
     assert {method for _, _, method in lines} <= set(known)
+    wait_until(lambda: all(threads(daemon.control(verb).stdout) == threads(last_line(daemon)) for verb in ("status", "doctor")), "log and tools agree")
     answer = daemon.control("status")
     for row in rows:
+        assert row["n_workers"] >= row["n_scrub_threads"] >= 0
         assert f"node {row['node']}: clears by {row['clear_method']}, fills by " in answer.stdout
     answer = daemon.control("doctor")
     for row in rows:

@@ -143,6 +143,33 @@ static void extents_are_cleared_by_what_is_best_for_their_slices(void **state) {
         clearing_done(&clearing);
 }
 
+static void a_second_thread_is_worth_it_when_it_gains_a_third(void **state) {
+        assert_int_equal(clearing_threads_worth(100, 100), 2); /* none is slower for the other */
+        assert_int_equal(clearing_threads_worth(100, 153), 2);
+        assert_int_equal(clearing_threads_worth(100, 155), 1);
+        assert_int_equal(clearing_threads_worth(100, 250), 1);
+        assert_int_equal(clearing_threads_worth(100, UINT64_MAX), 0); /* there was no CPU for it */
+}
+
+static void two_threads_clear_beside_each_other(void **state) {
+        struct clearing_threads threads;
+        unsigned n_told = 0;
+
+        for (size_t i = 0; i < 5; i++) {
+                assert_int_equal(clearing_threads_measure(clear_method_likely(), memory, 64 * MIB, NULL, NULL, &threads), 0);
+                assert_true(threads.n_worth <= 2 && threads.used_ns > 0);
+                print_message("%u of 2: %.1f GB/s, %.1f with one, in %.0f ms of CPU time\n", threads.n_worth,
+                              threads.two_gb_per_s, threads.one_gb_per_s, (double) threads.used_ns / 1e6);
+                n_told += threads.n_worth > 0;
+                assert_true(threads.n_worth == 0 || (threads.two_gb_per_s > 0 && threads.one_gb_per_s > 0));
+        }
+        assert_int_equal(clearing_threads_measure(clear_method_likely(), memory, 64 * MIB, at_once, NULL, &threads), -ECANCELED);
+        assert_true(threads.used_ns > 0);
+        assert_true(memory[0] == 0 && memcmp(memory, memory + 1, CLEAR_CALIBRATE_BYTES - 1) == 0);
+        if (n_told == 0)
+                skip(); /* a busy machine, or one CPU */
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_budget_holds_for_all_pools_of_a_node),
@@ -150,6 +177,8 @@ int main(void) {
                 cmocka_unit_test(what_was_called_off_is_measured_later),
                 cmocka_unit_test(what_is_too_large_is_left_until_there_is_enough_memory),
                 cmocka_unit_test(extents_are_cleared_by_what_is_best_for_their_slices),
+                cmocka_unit_test(a_second_thread_is_worth_it_when_it_gains_a_third),
+                cmocka_unit_test(two_threads_clear_beside_each_other),
         };
 
         memory = mmap(NULL, CLEAR_CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -226,6 +226,34 @@ static void a_cancelled_running_job_ends_after_its_step(void **state) {
         assert_int_equal(last_step.n_done, 1);
 }
 
+static void no_more_scrubs_run_at_a_time_than_are_worth_it(void **state) {
+        struct fixture *fixture = *state;
+        struct probe first = held_probe(fixture, '1', JOB_SCRUB, 1), second = held_probe(fixture, '2', JOB_SCRUB, 1);
+        struct probe third = held_probe(fixture, '3', JOB_SCRUB, 1), fill = probe(fixture, 'f', JOB_FILL, 1);
+
+        start_pool(fixture, 2);
+        worker_pool_limit_scrubs(fixture->pool, 1);
+        submit_and_wait_for_step(fixture, &first);
+        worker_pool_submit(fixture->pool, &second.job);
+        worker_pool_submit(fixture->pool, &third.job);
+        worker_pool_submit(fixture->pool, &fill.job);
+        loop_until_done(fixture, &fill, 1); /* the other thread did what comes after them */
+        assert_string_equal(fixture->trace.text, "1f");
+        worker_pool_raise(fixture->pool, &first.job, JOB_WAITING); /* is a scrub no longer */
+        while (sem_wait(&fixture->entered) < 0)
+                ;
+        assert_string_equal(fixture->trace.text, "1f2");
+        worker_pool_limit_scrubs(fixture->pool, 2);
+        worker_pool_raise(fixture->pool, &third.job, JOB_LOW); /* waits for a thread now, not for its turn */
+        sem_post(&fixture->go);
+        sem_post(&fixture->go);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &first, 1);
+        loop_until_done(fixture, &second, 1);
+        loop_until_done(fixture, &third, 1);
+        assert_string_equal(fixture->trace.text, "1f23");
+}
+
 static void a_raised_job_overtakes(void **state) {
         struct fixture *fixture = *state;
         struct probe blocker = held_probe(fixture, '-', JOB_WAITING, 1);
@@ -600,6 +628,7 @@ int main(void) {
                 test(failure_ends_a_job_and_reaches_done),
                 test(a_cancelled_waiting_job_never_runs),
                 test(a_cancelled_running_job_ends_after_its_step),
+                test(no_more_scrubs_run_at_a_time_than_are_worth_it),
                 test(a_raised_job_overtakes),
                 test(a_raised_running_job_is_not_interrupted),
                 test(an_idle_thread_does_not_wait_for_a_busy_one),
