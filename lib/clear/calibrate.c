@@ -126,11 +126,15 @@ static size_t measured_below(const struct clear_calibration *calibration, size_t
         return calibration->n_slices;
 }
 
-/* Whether a method may turn out as the best, by what smaller slices say of it. memset() always has to: it is what others must beat. */
+/*
+ * Whether a method may turn out as the best, by what smaller slices say of it. On little memory, which the caches hold, those that
+ * pass by them look hopeless and are not. memset() always has to: it is what others must beat.
+ */
 static bool is_candidate(const struct clear_calibration *calibration, size_t i, size_t slice) {
         size_t below = measured_below(calibration, slice);
 
         return below == calibration->n_slices || calibration->methods[i] == clear_method_cached() ||
+               calibration->methods[i]->non_temporal ||
                calibration->figures[i][below].gb_per_s >= HOPELESS * best_gb_per_s(calibration, below);
 }
 

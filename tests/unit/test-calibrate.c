@@ -299,6 +299,25 @@ static void without_a_budget_nothing_is_measured_and_what_follows_measures_the_r
         munmap(memory, n_bytes);
 }
 
+/* As in the first 16 MiB of a pool, which the caches hold. */
+static void what_passes_by_the_caches_is_not_condemned_by_what_they_hold(void **state) {
+        size_t n_bytes = 16 * MIB;
+        char *memory = map_zero(n_bytes);
+        struct clear_calibration calibration;
+
+        clear_calibration_init(&calibration);
+        assert_int_equal(clear_calibration_add(&calibration, MIB), 0);
+        for (size_t i = 0; i < calibration.n_methods; i++)
+                calibration.figures[i][0].gb_per_s = calibration.methods[i]->non_temporal ? 1 : 9999;
+        calibration.is_measured[0] = true;
+        assert_int_equal(clear_calibration_add(&calibration, 8 * MIB), 0);
+        assert_int_equal(clear_calibrate(&calibration, memory, n_bytes, UINT64_C(20000000000), NULL, NULL), 0);
+        assert_true(calibration.is_measured[1]);
+        for (size_t i = 0; i < calibration.n_methods; i++)
+                assert_true(calibration.figures[i][1].gb_per_s > 0);
+        munmap(memory, n_bytes);
+}
+
 static bool after_some_time(void *userdata) {
         unsigned *n_left = userdata;
 
@@ -355,6 +374,7 @@ int main(void) {
                 cmocka_unit_test(a_calibration_measures_and_chooses),
                 cmocka_unit_test(a_calibration_keeps_to_its_budget),
                 cmocka_unit_test(without_a_budget_nothing_is_measured_and_what_follows_measures_the_rest),
+                cmocka_unit_test(what_passes_by_the_caches_is_not_condemned_by_what_they_hold),
                 cmocka_unit_test(a_calibration_can_be_called_off_at_any_time),
                 cmocka_unit_test(sizes_that_make_no_sense_are_refused),
         };
