@@ -87,7 +87,7 @@ static int reload(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
         }
         log_error(LOG_ID_RELOAD_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "reloading failed, nothing was changed: %s", error);
         status_line_reload(manager->broker, error);
-        (void) snprintf(ret_text, WIRE_MAX_TEXT_BYTES + 1, "%.*s", WIRE_MAX_TEXT_BYTES, error);
+        cut_text(error, " ... (the daemon's log has all of it)", ret_text, WIRE_MAX_TEXT_BYTES + 1);
         return r;
 }
 

@@ -280,3 +280,20 @@ const char *format_duration(uint64_t ms, char buffer[FORMAT_SIZE_BYTES]) {
         (void) snprintf(buffer, FORMAT_SIZE_BYTES, "%" PRIu64 "%s", ms / time_units[unit].ms, time_units[unit].name);
         return buffer;
 }
+
+void cut_text(const char *text, const char *ending, char *buffer, size_t n_bytes) {
+        size_t n = strlen(text), n_ending = strlen(ending);
+
+        if (n < n_bytes) {
+                memcpy(buffer, text, n + 1);
+                return;
+        }
+        n = n_bytes - 1 - n_ending;
+        for (size_t i = n; i > 0; i--)
+                if (text[i] == ' ') {
+                        n = i;
+                        break;
+                }
+        memcpy(buffer, text, n);
+        memcpy(buffer + n, ending, n_ending + 1);
+}

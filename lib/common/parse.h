@@ -34,4 +34,6 @@ int parse_node_list(const char *text, uint64_t ret_bits[PARSE_MAX_NODES / 64]);
 /* The canonical form: the largest unit that divides it evenly, "2 MiB", "5632 MiB", "1 GiB", "4097 B". Returns @buffer. */
 #define FORMAT_SIZE_BYTES 32
 const char *format_size(uint64_t bytes, char buffer[FORMAT_SIZE_BYTES]);
+/* Copies @text; one that does not fit ends behind a word, with @ending. @n_bytes: more than @ending has. */
+void cut_text(const char *text, const char *ending, char *buffer, size_t n_bytes);
 const char *format_duration(uint64_t ms, char buffer[FORMAT_SIZE_BYTES]); /* "500ms", "10s", "10min", "infinity" */

@@ -253,6 +253,24 @@ static void node_lists(void **state) {
         }
 }
 
+static void cut(const char *text, size_t n_bytes, const char *expected) {
+        char buffer[32];
+
+        memset(buffer, '#', sizeof(buffer));
+        cut_text(text, " ...", buffer, n_bytes);
+        assert_string_equal(buffer, expected);
+        assert_int_equal(buffer[n_bytes], '#');
+}
+
+static void what_does_not_fit_ends_behind_a_word(void **state) {
+        cut("one two three", 14, "one two three");
+        cut("one two three", 13, "one two ...");
+        cut("one two three", 12, "one two ...");
+        cut("one two three", 11, "one ...");
+        cut("onetwothree", 10, "onetw ...");
+        cut("", 5, "");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_spelling_of_a_size_is_understood),
@@ -267,6 +285,7 @@ int main(void) {
                 cmocka_unit_test(junk_is_no_duration),
                 cmocka_unit_test(per_cents),
                 cmocka_unit_test(node_lists),
+                cmocka_unit_test(what_does_not_fit_ends_behind_a_word),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
