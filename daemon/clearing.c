@@ -104,13 +104,15 @@ static bool wants_threads(const struct clearing *clearing, uint64_t bytes) {
  */
 static uint64_t budget_ns(const struct clearing *clearing, uint64_t bytes) {
         const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
-        bool has_news = wants_threads(clearing, bytes), has_larger = false;
+        bool has_news = false, has_larger = false;
 
         for (size_t i = 0; i < clearing->n_wanted; i++)
                 if (!is_measured(calibration, clearing->wanted_bytes[i])) {
                         has_news = has_news || clearing->wanted_bytes[i] <= bytes;
                         has_larger = has_larger || clearing->wanted_bytes[i] > bytes;
                 }
+        /* The threads may need several attempts, which must not use up what the sizes need. */
+        has_news = has_news || (!has_larger && wants_threads(clearing, bytes));
         if (!has_news || clearing->n_sessions == CLEARING_MAX_SESSIONS || left_ns(clearing) < MIN_BUDGET_NS)
                 return 0;
         return has_larger ? left_ns(clearing) / 2 : left_ns(clearing);

@@ -323,7 +323,12 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
 /* Among those that are near the fastest it may decide; it is nothing to spend CPU time on for the others. */
 static int measure_harm(struct probe *probe) {
         const struct clear_calibration *calibration = probe->calibration;
-        int r = fits(probe, MORE_PERCENT + 10, 0) ? prepare_harm(probe) : 0;
+        bool has_new = false;
+        int r;
+
+        for (size_t slice = 0; slice < calibration->n_slices; slice++)
+                has_new = has_new || probe->is_new[slice];
+        r = has_new && fits(probe, MORE_PERCENT + 10, 0) ? prepare_harm(probe) : 0;
 
         /* Twice the time is what makes a cache worth keeping, and what noise does not hide. An emulator shows no difference. */
         if (r < 0 || probe->n_warm_bytes == 0 || probe->cold_ns < 2 * probe->warm_ns)

@@ -127,6 +127,19 @@ static void what_is_too_large_is_left_until_there_is_enough_memory(void **state)
         clearing_done(&clearing);
 }
 
+static void what_the_sizes_need_is_not_spent_on_threads(void **state) {
+        begin(32 * MIB);
+        clearing_want_extents(&clearing, 128 * MIB, 128 * MIB);
+        clearing.n_workers = 2;
+        clearing.results[0] = (struct clear_calibration){
+                .n_slices = 2, .slice_bytes = {2 * MIB, 32 * MIB}, .is_measured = {true, true}};
+        atomic_store(&clearing.calibration, &clearing.results[0]);
+        clearing.n_scrub_threads = 0;
+        assert_false(clearing_may_learn(&clearing, 64 * MIB));
+        assert_true(clearing_may_learn(&clearing, 128 * MIB));
+        clearing_done(&clearing);
+}
+
 /* An extent that is smaller than Batch= is one slice of its own size. */
 static void extents_are_cleared_by_what_is_best_for_their_slices(void **state) {
         const struct clear_method *small = clear_method_named("memset"), *large = clear_method_named("generic");
@@ -176,6 +189,7 @@ int main(void) {
                 cmocka_unit_test(the_sizes_are_those_that_are_used),
                 cmocka_unit_test(what_was_called_off_is_measured_later),
                 cmocka_unit_test(what_is_too_large_is_left_until_there_is_enough_memory),
+                cmocka_unit_test(what_the_sizes_need_is_not_spent_on_threads),
                 cmocka_unit_test(extents_are_cleared_by_what_is_best_for_their_slices),
                 cmocka_unit_test(a_second_thread_is_worth_it_when_it_gains_a_third),
                 cmocka_unit_test(two_threads_clear_beside_each_other),
