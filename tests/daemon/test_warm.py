@@ -252,17 +252,17 @@ def test_the_status_line_tells_how_the_pools_are(manage):
         file.write_text(f"[Daemon]\n{QUICK}{text}")
         manager.process.send_signal(signal.SIGHUP)
 
-    wait_until(lambda: manager.status == "Serving 64 MiB", "it is shown as full")
+    wait_until(lambda: manager.status_line == "Serving 64 MiB", "it is shown as full")
     reload(pool.format("lots"))
-    wait_until(lambda: "Reloading failed" in manager.status and 'value "lots"' in manager.status, "it is shown what is wrong")
+    wait_until(lambda: "Reloading failed" in manager.status_line and 'value "lots"' in manager.status_line, "it is shown what is wrong")
     reload(pool.format("64M"))
-    wait_until(lambda: manager.status == "Serving 64 MiB", "it is shown that it is right again")
+    wait_until(lambda: manager.status_line == "Serving 64 MiB", "it is shown that it is right again")
     reload(pool.format("0"))
-    wait_until(lambda: manager.status == "Serving no memory: all targets are 0", "it is shown that there is nothing")
+    wait_until(lambda: manager.status_line == "Serving no memory: all targets are 0", "it is shown that there is nothing")
     reload(pool.format("4T") + "PageSize=1G\n")  # few, so that others are not left without
-    wait_until(lambda: manager.status == "Short of pages on node 0; the pools are to have 4 TiB", "it is shown as short")
+    wait_until(lambda: manager.status_line == "Short of pages on node 0; the pools are to have 4 TiB", "it is shown as short")
     manager.stop()
-    wait_until(lambda: manager.status == "Giving memory back to the kernel", "it is shown that it stops")
+    wait_until(lambda: manager.status_line == "Giving memory back to the kernel", "it is shown that it stops")
 
 
 @pytest.mark.large

@@ -35,7 +35,7 @@ class ServiceManager:
         self.lock = threading.Lock()
         self.store = []  # (name, fd), in the order in which they came
         self.keeps = True  # False: forgets what it is told to keep, as a manager without a store does
-        self.status = ""  # the line that "systemctl status" would show
+        self.status_line = ""  # what "systemctl status" would show
         self.process, self.n_ready, self.n_starts, self.n_marks = None, 0, 0, 0
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self.notify.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
@@ -64,7 +64,7 @@ class ServiceManager:
     def _handle(self, words, fds):
         if words.get("READY") == "1":
             self.n_ready += 1
-        self.status = words.get("STATUS", self.status)
+        self.status_line = words.get("STATUS", self.status_line)
         if "X_MARK" in words:
             self.n_marks += 1
         if words.get("FDSTORE") == "1" and self.keeps:
