@@ -96,6 +96,7 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                         warm_note(broker->warm, extent, LEDGER_PINNED);
                 /* Without a timer the sweep asks again. */
                 (void) set_timer(broker, extent, pin_delay_ms(extent->n_asked++));
+                broker_kick(broker); /* what was to be replaced waited for it to be gone */
                 return;
         }
         returns_discard(extent);

@@ -341,5 +341,22 @@ def test_pinned_pages_stay_accounted_for_until_they_are_let_go(start_daemon, sta
     daemon.wait_pool(lambda row: row["pinned_bytes"] == SIZE, "the pinned extent is shown")
     assert daemon.pool()["granted_bytes"] == 0
     child.call(holder.unpin)
-    daemon.wait_pool(lambda row: row["pinned_bytes"] == 0, "the pages are free")
-    assert inode not in hugetlb_files(daemon.pid)
+    # It does not count as pinned while it is being asked about again
+    wait_until(lambda: inode not in hugetlb_files(daemon.pid), "the pages are free")
+    assert daemon.pool()["pinned_bytes"] == 0
+
+
+def test_memory_that_came_back_while_pins_were_looked_for_goes_too(start_daemon, start_child):
+    """It waited for the other to be gone, which turns out to be pinned."""
+    need_pages(32)
+    daemon = start_daemon(pools=["2M:4M:8M"], config=f"Recycle=never\n{QUICK}")
+    daemon.wait_full()
+    child = start_child()
+    child.call(holder.acquire, daemon.socket_path, 4 * MIB, "pinned")
+    inode = child.call(holder.acquire, daemon.socket_path, 4 * MIB, "other")[0].inode
+    child.call(holder.pin, "pinned")
+    child.call(holder.drop, "pinned")
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 4 * MIB, "it is replaced, and looked at")
+    child.call(holder.drop, "other")
+    wait_until(lambda: inode not in hugetlb_files(daemon.pid), "the other is given up")
+    child.call(holder.unpin)
