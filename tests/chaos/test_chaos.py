@@ -118,6 +118,7 @@ def test_chaos_breaks_nothing_and_loses_nothing(start_daemon, tmp_path):
     assert n_grants > 0
     wait_at_rest(daemon)
     fds_after, rss_after = daemon.n_fds(), daemon.rss_bytes()
+    print(f"memory {rss_before >> 20} MiB before, {rss_after >> 20} MiB after")
     # Auto pools end with other numbers of extents than they began with: two descriptors each
     assert abs(fds_after - fds_before) <= 2 * 64, f"{fds_before} descriptors before, {fds_after} after"
     assert rss_after - rss_before <= 64 << 20, f"{rss_before} bytes of memory before, {rss_after} after"
