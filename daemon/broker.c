@@ -38,6 +38,7 @@ struct request_plan {
         uint64_t charged_bytes;
         size_t n_items;
         unsigned n_drops_pending, n_works_pending;
+        bool is_cutting; /* the first of two rounds of work */
         int result;
         struct item_plan items[WIRE_MAX_ITEMS];
 };
@@ -211,17 +212,25 @@ static void plan_abandon(struct request_plan *plan) {
         plan_free(plan);
 }
 
+static void start_pieces(struct request_plan *plan);
+
+static void pieces_done(struct request_plan *plan) {
+        if (plan->broker->stopping)
+                plan_abandon(plan);
+        else if (plan->is_cutting && plan->result >= 0) {
+                plan->is_cutting = false;
+                start_pieces(plan);
+        } else
+                plan_settled(plan);
+}
+
 static void piece_done(void *userdata, struct extent *extent, int r) {
         struct request_plan *plan = userdata;
 
         if (r < 0 && plan->result >= 0)
                 plan->result = r;
-        if (--plan->n_works_pending > 0)
-                return;
-        if (plan->broker->stopping)
-                plan_abandon(plan);
-        else
-                plan_settled(plan);
+        if (--plan->n_works_pending == 0)
+                pieces_done(plan);
 }
 
 static int start_piece(struct request_plan *plan, struct node_pool *np, struct plan_piece *piece) {
@@ -255,13 +264,18 @@ static int start_piece(struct request_plan *plan, struct node_pool *np, struct p
         return r;
 }
 
+/* First what is cut, then what may need the pages that were cut off. */
 static void start_pieces(struct request_plan *plan) {
         plan->n_works_pending = 1; /* so that nothing is settled before all have begun */
         for (size_t i = 0; i < plan->n_items && plan->result >= 0; i++)
-                for (size_t k = 0; k < plan->items[i].n_pieces && plan->result >= 0; k++)
-                        plan->result = start_piece(plan, plan->items[i].node_pool, &plan->items[i].pieces[k]);
+                for (size_t k = 0; k < plan->items[i].n_pieces && plan->result >= 0; k++) {
+                        struct plan_piece *piece = &plan->items[i].pieces[k];
+
+                        if ((piece->how == PLAN_CUT) == plan->is_cutting)
+                                plan->result = start_piece(plan, plan->items[i].node_pool, piece);
+                }
         if (--plan->n_works_pending == 0)
-                plan_settled(plan);
+                pieces_done(plan);
 }
 
 static void drop_done(void *userdata, struct extent *extent, int r) {
@@ -356,6 +370,23 @@ static void plan_begin(struct request_plan *plan) {
 
 /* Planning */
 
+/*
+ * What the items that are planned already take from the kernel is not there twice, and what they leave over is there for those
+ * that follow: of the same pool, or others would get what its target is short of.
+ */
+static void sum_fills(const struct request_plan *plan, const struct node_pool *np, int64_t *ret_own_bytes, int64_t *ret_others_bytes) {
+        *ret_own_bytes = *ret_others_bytes = 0;
+        for (size_t i = 0; i < plan->n_items; i++) {
+                const struct node_pool *other = plan->items[i].node_pool;
+                int64_t bytes = pool_plan_fill_bytes(&plan->items[i]);
+
+                if (other == np)
+                        *ret_own_bytes += bytes;
+                else if (bytes > 0 && other->node == np->node && other->pool->page_size_bytes == np->pool->page_size_bytes)
+                        *ret_others_bytes += bytes;
+        }
+}
+
 static int plan_item_at(struct broker *broker, struct request_plan *plan, const struct wire_item *item, struct node_pool *np,
                         bool instant_only, enum wire_on_miss on_miss) {
         struct plan_terms terms = {
@@ -365,18 +396,17 @@ static int plan_item_at(struct broker *broker, struct request_plan *plan, const 
                 .instant_only = instant_only,
                 .may_fill = !instant_only && on_miss != WIRE_MISS_FAIL,
         };
+        int64_t own_bytes, others_bytes;
         int r;
 
         if (terms.bytes == 0 || terms.bytes > np->target_bytes)
                 return PLAN_NO;
+        sum_fills(plan, np, &own_bytes, &others_bytes);
+        if (own_bytes < 0)
+                terms.freed_bytes = (uint64_t) -own_bytes;
         if (terms.may_fill) {
-                uint64_t taken_bytes = 0;
+                uint64_t taken_bytes = (uint64_t) (others_bytes + (own_bytes > 0 ? own_bytes : 0));
 
-                /* What the items before this one take from the kernel is not there twice. */
-                for (size_t i = 0; i < plan->n_items; i++)
-                        if (plan->items[i].node_pool->node == np->node &&
-                            plan->items[i].node_pool->pool->page_size_bytes == np->pool->page_size_bytes)
-                                taken_bytes += pool_plan_fill_bytes(&plan->items[i]);
                 terms.fillable_bytes = refill_fillable_bytes(broker, np);
                 terms.fillable_bytes -= terms.fillable_bytes < taken_bytes ? terms.fillable_bytes : taken_bytes;
         }
@@ -442,6 +472,7 @@ static int make_plan(struct broker *broker, struct request *request, struct requ
         plan->broker = broker;
         plan->request = request;
         plan->uid = request->identity->uid;
+        plan->is_cutting = true;
         r = request_recycle_key(broker->config, request->identity, &plan->service);
         for (size_t i = 0; i < acquire->n_items && r >= 0 && result != PLAN_NO; i++) {
                 r = plan_item(broker, plan, &acquire->items[i], acquire->on_miss);

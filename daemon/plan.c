@@ -115,7 +115,7 @@ static struct extent *find_growable(const struct finder *finder) {
 
 /* Claims ready extents for dropping until the kernel would have @bytes; the pieces are claimed already and not among them. */
 static int make_room(struct finder *finder, uint64_t bytes) {
-        uint64_t room_bytes = finder->terms->may_fill ? finder->terms->fillable_bytes : 0;
+        uint64_t room_bytes = finder->terms->freed_bytes + (finder->terms->may_fill ? finder->terms->fillable_bytes : 0);
         struct extent *extent;
         int r;
 
@@ -189,9 +189,9 @@ static int plan_grow(struct finder *finder) {
 static int plan_slow(struct finder *finder) {
         struct node_pool *np = finder->np;
         uint64_t ready_bytes = np->bytes[EXTENT_READY], filling_bytes = np->bytes[EXTENT_FILLING];
-        uint64_t fillable_bytes = finder->terms->may_fill ? finder->terms->fillable_bytes : 0;
+        uint64_t room_bytes = finder->terms->freed_bytes + (finder->terms->may_fill ? finder->terms->fillable_bytes : 0);
 
-        if (finder->terms->bytes > ready_bytes + filling_bytes + fillable_bytes)
+        if (finder->terms->bytes > ready_bytes + filling_bytes + room_bytes)
                 return PLAN_NO;
         if (filling_bytes > 0)
                 return PLAN_QUIESCE;
@@ -279,16 +279,15 @@ void pool_plan_done(struct item_plan *plan) {
         *plan = (struct item_plan) {.node_pool = plan->node_pool};
 }
 
-uint64_t pool_plan_fill_bytes(const struct item_plan *plan) {
-        uint64_t fill_bytes = 0, freed_bytes = 0;
+int64_t pool_plan_fill_bytes(const struct item_plan *plan) {
+        int64_t fill_bytes = 0;
 
         for (size_t i = 0; i < plan->n_pieces; i++) {
                 const struct plan_piece *piece = &plan->pieces[i];
 
-                if (piece->how == PLAN_GROW || piece->how == PLAN_BUILD)
-                        fill_bytes += piece->bytes - (piece->extent ? piece->extent->bytes : 0);
+                fill_bytes += (int64_t) piece->bytes - (int64_t) (piece->extent ? piece->extent->bytes : 0);
         }
         for (size_t i = 0; i < plan->n_drops; i++)
-                freed_bytes += plan->drops[i]->bytes;
-        return fill_bytes > freed_bytes ? fill_bytes - freed_bytes : 0;
+                fill_bytes -= (int64_t) plan->drops[i]->bytes;
+        return fill_bytes;
 }

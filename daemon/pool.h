@@ -180,6 +180,7 @@ struct plan_terms {
         bool instant_only;        /* nothing that needs the kernel to zero */
         bool may_fill;            /* memory that is not ready yet counts too: what is being filled and ... */
         uint64_t fillable_bytes;  /* ... pages that the kernel has free and the target lacks */
+        uint64_t freed_bytes;     /* pages that the items before this one leave over of what they take apart */
 };
 
 /* Claims what it uses; undo with pool_plan_undo(). Negative errno: -ENOMEM. */
@@ -187,5 +188,5 @@ int pool_plan(struct node_pool *np, const struct plan_terms *terms, struct item_
 /* Puts all claimed extents of a plan that was not begun back on their shelves and frees its arrays. */
 void pool_plan_undo(struct item_plan *plan);
 void pool_plan_done(struct item_plan *plan); /* frees the arrays only */
-/* Bytes of the pages that a plan takes from the kernel beyond what its drops give. */
-uint64_t pool_plan_fill_bytes(const struct item_plan *plan);
+/* Bytes of the pages that a plan takes from the kernel; less than 0: that its drops and cuts give it beyond that. */
+int64_t pool_plan_fill_bytes(const struct item_plan *plan);

@@ -251,6 +251,24 @@ def test_more_than_a_pool_may_have_is_refused_at_once(start_daemon, start_child)
         assert_refused(errno.ENOSPC, start_child(), holder.acquire, daemon.socket_path, 32 * MIB, on_miss=miss, timeout_ms=-(miss == "wait"))
 
 
+@pytest.mark.parametrize("miss", ["fail", "wait", "fill"])
+@pytest.mark.parametrize("sizes", [(2, 2), (32, 32), (2,) * 13, (30, 2, 32)])
+@pytest.mark.parametrize("was_held", [False, True], ids=["fresh", "sealed"])
+def test_several_items_are_served_from_one_extent(start_daemon, start_child, was_held, sizes, miss):
+    daemon = start_full(start_daemon, "2M:auto:64M", 32)
+    child = start_child()
+    if was_held:  # or there are several extents
+        child.call(holder.acquire, daemon.socket_path, 64 * MIB, on_miss="fill")
+        child.call(holder.drop)
+        daemon.wait_pool(lambda row: row["largest_ready_bytes"] == 64 * MIB, "it is back in one piece")
+    items = [Item(size * MIB) for size in sizes]
+    child.call(holder.acquire_items, daemon.socket_path, items, on_miss=miss, timeout_ms=20000 * (miss == "wait"))
+    assert [extent.bytes for extent in child.call(holder.extents)] == [size * MIB for size in sizes]
+    assert child.call(holder.is_zero)
+    daemon.wait_full()
+    assert daemon.pool()["granted_bytes"] == sum(sizes) * MIB
+
+
 @pytest.mark.parametrize("sizes", [(6, 4), (5, 5), (2,) * 5])
 @pytest.mark.parametrize("miss", ["fail", "wait", "fill"])
 def test_items_that_never_fit_together_are_refused_at_once(start_daemon, start_child, sizes, miss):

@@ -93,7 +93,12 @@ static void a_sealed_extent_is_neither_cut_nor_grown(void **state) {
         assert_int_equal(plan(pool, (struct plan_terms) {.bytes = GIB, .service = service}, &p), PLAN_YES);
         assert_int_equal(p.pieces[0].how, PLAN_BUILD);
         assert_int_equal(p.n_drops, 1);
-        assert_int_equal(pool_plan_fill_bytes(&p), 0);
+        assert_int_equal(pool_plan_fill_bytes(&p), -3 * (int64_t) GIB);
+        pool_plan_undo(&p);
+        /* What an item before this one has left over is there without the kernel's own pages. */
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * GIB, .service = service}, &p), PLAN_NO);
+        assert_int_equal(plan(pool, (struct plan_terms) {.bytes = 6 * GIB, .service = service, .freed_bytes = 2 * GIB}, &p), PLAN_YES);
+        assert_int_equal(pool_plan_fill_bytes(&p), 2 * (int64_t) GIB);
         pool_plan_undo(&p);
         remove_all(pool);
         service_unref(service);
