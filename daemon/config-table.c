@@ -298,8 +298,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .type = CONFIG_TYPE_POOL,
                 .unit = "a size up to the target, or 0% to 100%",
                 .default_text = "25%",
-                .help = "When less than this of a node's target is ready, the pool is filled at full speed; above it filling is paced "
-                        "to spare its neighbours.",
+                .help = "When less than this of a node's target is ready, or less than the largest of the latest 32 requests, memory "
+                        "is filled and cleared at full speed; what is beyond that is paced by BackgroundRate= to spare its neighbours.",
         },
         [CONFIG_KEY_NODES] = {
                 .section = CONFIG_SECTION_POOL,
