@@ -74,8 +74,11 @@ int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]) {
         uint32_t n_extents = hugezero_grant_get_n_extents(grant);
         for (uint32_t idx = 0; idx < n_extents; idx++)
                 printf("/proc/%d/fd/%d\n", (int) getpid(), hugezero_grant_get_fd(grant, idx));
-        if (fflush(stdout) == EOF)
-                return CTL_EXIT_FAILED; /* main says why */
+        if (fflush(stdout) == EOF) {
+                ctl_error("standard output cannot be written: %s", strerror(errno));
+                clearerr(stdout); /* main would say it again, without the cause */
+                return CTL_EXIT_FAILED;
+        }
         while (sigwaitinfo(&signals, NULL) < 0 && errno == EINTR)
                 ;
         return CTL_EXIT_OK;
