@@ -26,7 +26,8 @@
 struct service {
         unsigned n_refs;
         uid_t uid;
-        const char *cgroup; /* behind the struct */
+        uint64_t cgroup_ino; /* a cgroup of the same name that was made anew is another one; 0: could not be told */
+        const char *cgroup;  /* behind the struct */
 };
 
 static void *services; /* tsearch tree of struct service; loop thread only */
@@ -36,48 +37,9 @@ static int service_compare(const void *a, const void *b) {
 
         if (service_a->uid != service_b->uid)
                 return service_a->uid < service_b->uid ? -1 : 1;
+        if (service_a->cgroup_ino != service_b->cgroup_ino)
+                return service_a->cgroup_ino < service_b->cgroup_ino ? -1 : 1;
         return strcmp(service_a->cgroup, service_b->cgroup);
-}
-
-int service_get(uid_t uid, const char *cgroup_path, struct service **ret_service) {
-        struct service key = {.uid = uid, .cgroup = cgroup_path}, **node = tfind(&key, &services, service_compare);
-
-        assert(cgroup_path);
-        if (node) {
-                *ret_service = service_ref(*node);
-                return 0;
-        }
-        size_t path_bytes = strlen(cgroup_path) + 1;
-        _cleanup_free_ struct service *service = malloc(sizeof(*service) + path_bytes);
-        if (!service)
-                return -ENOMEM;
-        *service = (struct service){.n_refs = 1, .uid = uid, .cgroup = memcpy(service + 1, cgroup_path, path_bytes)};
-        if (!tsearch(service, &services, service_compare))
-                return -ENOMEM;
-        *ret_service = take_ptr(service);
-        return 0;
-}
-
-struct service *service_ref(struct service *service) {
-        if (service)
-                service->n_refs++;
-        return service;
-}
-
-struct service *service_unref(struct service *service) {
-        if (!service || --service->n_refs > 0)
-                return NULL;
-        (void) tdelete(service, &services, service_compare);
-        free(service);
-        return NULL;
-}
-
-uid_t service_uid(const struct service *service) {
-        return service->uid;
-}
-
-const char *service_cgroup(const struct service *service) {
-        return service->cgroup;
 }
 
 /*
@@ -113,17 +75,78 @@ static const char *cgroup_mount(void) {
         return mount;
 }
 
-bool service_exists(const struct service *service) {
+/* -ENOENT: it does not exist; other negative values: that cannot be told. */
+static int stat_cgroup(const char *cgroup, uint64_t *ret_ino) {
         const char *mount = cgroup_mount();
         char path[2 * PATH_MAX];
         struct stat st;
 
         /* A path of the systemd hierarchy ("name=...") is elsewhere, one outside our cgroup namespace ("/..") out of sight. */
-        if (mount[0] == '\0' || service->cgroup[0] != '/' || strncmp(service->cgroup, "/..", 3) == 0)
-                return true;
-        if (snprintf(path, sizeof(path), "%s%s", mount, service->cgroup) >= (int) sizeof(path))
-                return true;
-        return stat(path, &st) >= 0 || (errno != ENOENT && errno != ENOTDIR);
+        if (mount[0] == '\0' || cgroup[0] != '/' || strncmp(cgroup, "/..", 3) == 0)
+                return -ENODATA;
+        if (snprintf(path, sizeof(path), "%s%s", mount, cgroup) >= (int) sizeof(path))
+                return -ENAMETOOLONG;
+        if (stat(path, &st) < 0)
+                return errno == ENOTDIR ? -ENOENT : negative_errno();
+        *ret_ino = st.st_ino;
+        return 0;
+}
+
+int service_get(uid_t uid, const char *cgroup_path, struct service **ret_service) {
+        struct service key = {.uid = uid, .cgroup = cgroup_path}, **node;
+
+        assert(cgroup_path);
+        if (stat_cgroup(cgroup_path, &key.cgroup_ino) < 0)
+                key.cgroup_ino = 0;
+        node = tfind(&key, &services, service_compare);
+        if (node) {
+                *ret_service = service_ref(*node);
+                return 0;
+        }
+        size_t path_bytes = strlen(cgroup_path) + 1;
+        _cleanup_free_ struct service *service = malloc(sizeof(*service) + path_bytes);
+        if (!service)
+                return -ENOMEM;
+        *service = key;
+        service->n_refs = 1;
+        service->cgroup = memcpy(service + 1, cgroup_path, path_bytes);
+        if (!tsearch(service, &services, service_compare))
+                return -ENOMEM;
+        *ret_service = take_ptr(service);
+        return 0;
+}
+
+struct service *service_ref(struct service *service) {
+        if (service)
+                service->n_refs++;
+        return service;
+}
+
+struct service *service_unref(struct service *service) {
+        if (!service || --service->n_refs > 0)
+                return NULL;
+        (void) tdelete(service, &services, service_compare);
+        free(service);
+        return NULL;
+}
+
+uid_t service_uid(const struct service *service) {
+        return service->uid;
+}
+
+const char *service_cgroup(const struct service *service) {
+        return service->cgroup;
+}
+
+bool service_exists(const struct service *service) {
+        uint64_t ino;
+        int r = stat_cgroup(service->cgroup, &ino);
+
+        return r < 0 ? r != -ENOENT : service->cgroup_ino == 0 || ino == service->cgroup_ino;
+}
+
+bool service_has_end(const struct service *service) {
+        return service->cgroup_ino != 0 && service->cgroup[1] != '\0';
 }
 
 /*

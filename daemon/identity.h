@@ -40,5 +40,7 @@ struct service *service_ref(struct service *service);
 struct service *service_unref(struct service *service); /* takes NULL, returns NULL */
 uid_t service_uid(const struct service *service);
 const char *service_cgroup(const struct service *service);
-/* Does its cgroup still exist? True when that cannot be told. */
+/* Does its cgroup still exist, not made anew? True when that cannot be told. */
 bool service_exists(const struct service *service);
+/* Will service_exists() say so when it is over? Not for the root cgroup, nor where cgroups are out of sight. */
+bool service_has_end(const struct service *service);
