@@ -222,6 +222,7 @@ struct placement {
         struct request_candidates *candidates; /* of each item */
         struct room rooms[CONFIG_MAX_POOLS * CONFIG_MAX_NODES];
         size_t n_rooms;
+        size_t chosen[WIRE_MAX_ITEMS]; /* candidates */
         unsigned n_tried;
 };
 
@@ -233,11 +234,23 @@ static struct room *room_of(struct placement *placement, const struct node_pool 
         return &placement->rooms[placement->n_rooms++];
 }
 
-/* Whether the items from @idx on fit beside those before; in doubt, after many attempts, they do. */
+/* Of items that are alike it does not matter which is where: the later one goes no further to the front than the earlier one. */
+static size_t first_place(const struct placement *placement, size_t idx) {
+        const struct wire_item *items = placement->acquire->items;
+
+        return idx > 0 && memcmp(&items[idx - 1], &items[idx], sizeof(items[idx])) == 0 ? placement->chosen[idx - 1] : 0;
+}
+
+/*
+ * Whether the items from @idx on fit beside those before. In doubt, after many attempts, they do not: a request that can never be
+ * granted would keep all others waiting.
+ */
 static bool place_items(struct placement *placement, size_t idx) {
-        if (idx == placement->acquire->n_items || placement->n_tried++ == MAX_PLACEMENTS)
+        if (idx == placement->acquire->n_items)
                 return true;
-        for (size_t i = 0; i < placement->candidates[idx].n; i++) {
+        if (placement->n_tried++ >= MAX_PLACEMENTS)
+                return false;
+        for (size_t i = first_place(placement, idx); i < placement->candidates[idx].n; i++) {
                 const struct node_pool *np = placement->candidates[idx].node_pools[i];
                 struct room *room = room_of(placement, np);
                 uint64_t bytes = request_item_bytes(&placement->acquire->items[idx], np->pool);
@@ -245,11 +258,10 @@ static bool place_items(struct placement *placement, size_t idx) {
                 if (bytes == 0 || room->taken_bytes > np->target_bytes || bytes > np->target_bytes - room->taken_bytes)
                         continue;
                 room->taken_bytes += bytes;
+                placement->chosen[idx] = i;
                 if (place_items(placement, idx + 1))
                         return true;
                 room->taken_bytes -= bytes;
-                if (placement->n_tried > MAX_PLACEMENTS)
-                        return true;
         }
         return false;
 }

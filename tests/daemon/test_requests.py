@@ -251,6 +251,16 @@ def test_more_than_a_pool_may_have_is_refused_at_once(start_daemon, start_child)
         assert_refused(errno.ENOSPC, start_child(), holder.acquire, daemon.socket_path, 32 * MIB, on_miss=miss, timeout_ms=-(miss == "wait"))
 
 
+@pytest.mark.parametrize("n_pools, sizes", [(3, (6,) * 10), (3, (6, 7, 8) * 5), (4, (11, 12) * 4)])
+def test_what_would_take_long_to_find_out_does_not_wait_for_ever(start_daemon, start_child, n_pools, sizes):
+    """Into a pool of 20 MiB fit three of 6 MiB, and one of 11 MiB."""
+    need_pages(10 * n_pools)
+    daemon = start_daemon(config=QUICK + "".join(f"[Pool p{idx}]\nTarget=20M\n" for idx in range(n_pools)))
+    daemon.wait_full()
+    items = [Item(size * MIB) for size in sizes]
+    assert_refused(errno.ENOSPC, start_child(), holder.acquire_items, daemon.socket_path, items, on_miss="wait", timeout_ms=-1)
+
+
 @pytest.mark.parametrize("miss", ["fail", "wait", "fill"])
 @pytest.mark.parametrize("sizes", [(2, 2), (32, 32), (2,) * 13, (30, 2, 32)])
 @pytest.mark.parametrize("was_held", [False, True], ids=["fresh", "sealed"])
