@@ -93,7 +93,7 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
 #define HUGEZERO_FALLBACK_MMAP UINT32_C(0x100)
 /* Wait without limit until there is memory: HUGEZERO_MISS_WAIT. Not together with HUGEZERO_FILL. */
 #define HUGEZERO_WAIT UINT32_C(0x200)
-/* Have the kernel zero what is missing, now: HUGEZERO_MISS_FILL. */
+/* Have the kernel zero what is missing, now, within the pool's target: HUGEZERO_MISS_FILL. */
 #define HUGEZERO_FILL UINT32_C(0x400)
 
 /* Flags of hugezero_grant_map(); hugezero_alloc() takes the first one too. */
@@ -111,7 +111,7 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
 
 #define HUGEZERO_MISS_FAIL UINT32_C(0) /* refuse at once */
 #define HUGEZERO_MISS_WAIT UINT32_C(1) /* wait until memory comes back or is filled, first come first served */
-#define HUGEZERO_MISS_FILL UINT32_C(2) /* have the kernel zero what is missing now, refuse when it has too few pages */
+#define HUGEZERO_MISS_FILL UINT32_C(2) /* have the kernel zero what is missing now, within the pool's target */
 
 #define HUGEZERO_MAX_ITEMS 16           /* items of one request: a limit of the protocol */
 #define HUGEZERO_ALL_EXTENTS UINT32_MAX /* instead of the position of one extent */
@@ -373,7 +373,8 @@ HUGEZERO_EXPORT int hugezero_request_cancel(struct hugezero_request *request);
  * Errors:     -EINPROGRESS  no answer yet: dispatch, then ask again
  *             -EAGAIN       HUGEZERO_MISS_FAIL: not enough memory is ready now
  *             -ETIMEDOUT    HUGEZERO_MISS_WAIT: it was not ready within the time given
- *             -ENOMEM       HUGEZERO_MISS_FILL: neither the pool nor the kernel has enough free pages now
+ *             -ENOMEM       HUGEZERO_MISS_FILL: others hold so much that the pool's target leaves less (Target=), requests that
+ *                           came earlier wait for it, or the kernel has too few free pages now
  *             -ENOSPC       more than the pool is to hold (Target=), so that waiting would be in vain
  *             -EDQUOT       a limit of this uid: bytes, grants or requests on their way
  *             -EUSERS       the daemon has as many requests on their way as it is allowed to have
@@ -567,7 +568,7 @@ HUGEZERO_EXPORT int hugezero_grant_notify_mapped(struct hugezero_grant *grant, s
 /**
  * hugezero_grant_release - give a whole grant back, ahead of noticing
  * @grant:  a grant. Borrowed; free it afterwards.
- * @conn:   open connection of the same uid. Borrowed.
+ * @conn:   open connection of the same uid or an administrator. Borrowed.
  *
  * Closes the descriptors that are still in the grant and has the daemon ask now whether anybody holds the extents, instead of
  * when the kernel's event arrives. Unmaps nothing: unmap first. Memory that is still mapped, or whose descriptor was copied or
@@ -587,7 +588,7 @@ HUGEZERO_EXPORT int hugezero_grant_release(struct hugezero_grant *grant, struct 
 /**
  * hugezero_grant_release_extent - give one extent of a grant back, ahead of noticing
  * @grant:  a grant. Borrowed.
- * @conn:   open connection of the same uid. Borrowed.
+ * @conn:   open connection of the same uid or an administrator. Borrowed.
  * @idx:    position of the extent, from 0, or HUGEZERO_ALL_EXTENTS: hugezero_grant_release()
  *
  * As hugezero_grant_release(), for one extent: the others stay granted, each comes back on its own.

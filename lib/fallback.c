@@ -51,7 +51,7 @@ static int place(void *addr, uint64_t bytes, int32_t node, uint32_t flags) {
         }
         nodes[(size_t) node / (8 * sizeof(nodes[0]))] = 1UL << ((size_t) node % (8 * sizeof(nodes[0])));
         if (syscall(SYS_mbind, addr, bytes, policy, nodes, (unsigned long) MAX_NODES + 1, 0) < 0)
-                return negative_errno();
+                return errno == EINVAL ? -ENODEV : negative_errno(); /* of these arguments only the node can be wrong */
         do
                 r = madvise(addr, bytes, MADV_POPULATE_WRITE) < 0 ? negative_errno() : 0;
         while (r == -EINTR);
