@@ -37,6 +37,7 @@ struct grant {
         uid_t uid;
         pid_t pid;
         struct service *service; /* owned: whom alone the memory may serve again */
+        struct service *asker;   /* owned: who asked, whatever Recycle= says; NULL: could not be told */
         uint64_t created_ms;
         uint32_t n_extents, n_left, n_sent;
         bool sending;            /* a session still holds a pointer to it */
@@ -145,6 +146,8 @@ void returns_drop(struct broker *broker, struct extent *extent, bool test_pins);
 void returns_drop_doubtful(struct broker *broker, struct extent *extent);
 /* An extent whose file is closed leaves the books; its charge ends. */
 void returns_discard(struct extent *extent);
+/* Of memory that was given back with the pin test: gone, or pinned (-EBUSY), and charged to whoever held it. */
+void returns_finish_drop(struct broker *broker, struct extent *extent, int r);
 /* What the predecessor was about to clear is cleared. */
 void returns_resume(struct broker *broker, struct extent *extent);
 void returns_resume_pinned(struct broker *broker, struct extent *extent, uid_t uid);

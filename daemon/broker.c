@@ -288,7 +288,7 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                         plan_abandon(plan);
                 return;
         }
-        returns_discard(extent);
+        returns_finish_drop(broker, extent, r);
         if (plan->n_drops_pending == 0)
                 start_pieces(plan);
 }
@@ -302,8 +302,10 @@ static void start_drops(struct request_plan *plan) {
                         struct extent *extent = plan->items[i].drops[k];
 
                         stock_forget(broker->stock, extent);
+                        extent->n_asked = 0;
                         pool_move(extent, EXTENT_DROPPING);
-                        if (stock_drop(broker->stock, extent, /* test_pins= */ false, JOB_WAITING, drop_done, plan) >= 0)
+                        /* Whoever held it before may have it pinned: then it stays his. */
+                        if (stock_drop(broker->stock, extent, /* test_pins= */ extent->sealed, JOB_WAITING, drop_done, plan) >= 0)
                                 plan->n_drops_pending++;
                         else {
                                 extent_file_done(&extent->file);

@@ -52,7 +52,8 @@ static int add_grant(struct broker *broker, const struct identity *identity, str
                 .id = grant_id,
                 .uid = identity->uid,
                 .pid = identity->pid,
-                .service = service ? service_ref(service) : NULL,
+                .service = service_ref(service),
+                .asker = service_ref(identity->service),
                 .n_extents = n_extents,
         };
         memset(grant->extents, 0, n_extents * sizeof(struct grant_extent));
@@ -96,6 +97,7 @@ struct grant *grant_free(struct grant *grant) {
         LIST_REMOVE(grant, id_link);
         broker->n_grants--;
         service_unref(grant->service);
+        service_unref(grant->asker);
         free(grant);
         return NULL;
 }

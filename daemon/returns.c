@@ -83,24 +83,27 @@ static uint64_t pin_delay_ms(unsigned n_asked) {
         return n_asked < 4 ? PIN_FIRST_MS << n_asked : PIN_AGAIN_MS;
 }
 
+void returns_finish_drop(struct broker *broker, struct extent *extent, int r) {
+        if (r != -EBUSY) {
+                returns_discard(extent);
+                return;
+        }
+        pool_move(extent, EXTENT_PINNED);
+        if (!extent->grant && extent->service && service_uid(extent->service) != SERVICE_OF_ALL && extent->extra_bytes == 0)
+                charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
+        if (extent->grant || extent->extra_bytes > 0)
+                warm_note(broker->warm, extent, LEDGER_PINNED);
+        /* Without a timer the sweep asks again. */
+        (void) set_timer(broker, extent, pin_delay_ms(extent->n_asked++));
+}
+
 static void drop_done(void *userdata, struct extent *extent, int r) {
         struct broker *broker = userdata;
 
         if (broker->stopping)
                 return;
-        if (r == -EBUSY) {
-                pool_move(extent, EXTENT_PINNED);
-                if (!extent->grant && extent->service && service_uid(extent->service) != SERVICE_OF_ALL && extent->extra_bytes == 0)
-                        charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
-                if (extent->grant || extent->extra_bytes > 0)
-                        warm_note(broker->warm, extent, LEDGER_PINNED);
-                /* Without a timer the sweep asks again. */
-                (void) set_timer(broker, extent, pin_delay_ms(extent->n_asked++));
-                broker_kick(broker); /* what was to be replaced waited for it to be gone */
-                return;
-        }
-        returns_discard(extent);
-        broker_kick(broker);
+        returns_finish_drop(broker, extent, r);
+        broker_kick(broker); /* what was to be replaced waited for it to be gone */
 }
 
 void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) {
@@ -110,7 +113,7 @@ void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) 
         if (extent->state != EXTENT_PINNED)
                 extent->n_asked = 0;
         pool_move(extent, EXTENT_DROPPING);
-        if (stock_drop(broker->stock, extent, test_pins, JOB_DROP, drop_done, broker) < 0) {
+        if (stock_drop(broker->stock, extent, test_pins, test_pins ? JOB_PIN_TEST : JOB_DROP, drop_done, broker) < 0) {
                 /* No memory for a job: here and now, which blocks the loop for a moment, but loses no page. */
                 extent_file_done(&extent->file);
                 drop_done(broker, extent, 0);
@@ -191,27 +194,76 @@ int returns_adopt_charge(struct broker *broker, uid_t uid, uint64_t bytes, int w
         return 0;
 }
 
+/* One for all that is to end with the same service: whoever makes many of them does not make the daemon grow. */
+static struct lingering_charge *find_lingering(struct broker *broker, uid_t uid, const struct service *service) {
+        struct lingering_charge *charge;
+
+        TAILQ_FOREACH(charge, &broker->lingering, link)
+                if (charge->wd <= 0 && charge->uid == uid && charge->service == service)
+                        return charge;
+        return NULL;
+}
+
+/* Until the service ends. Without memory for the books it goes uncharged. */
+static void linger_with_service(struct broker *broker, struct extent *extent, uid_t uid, struct service *service, uint64_t bytes) {
+        struct lingering_charge *charge = find_lingering(broker, uid, service);
+
+        if (!charge) {
+                charge = new_lingering(broker, uid, bytes, service);
+                if (charge && service)
+                        charge->slot = warm_note_charge(broker->warm, extent, charge);
+                return;
+        }
+        if (quota_charge_anyway(broker->quota, uid, QUOTA_BYTES, bytes) < 0)
+                return;
+        charge->bytes += bytes;
+        warm_change_charge(broker->warm, charge->slot, charge->bytes);
+}
+
+static struct service *whose_end_tells(const struct extent *extent) {
+        const struct grant *grant = extent->grant;
+
+        return grant && grant->asker ? grant->asker : grant ? grant->service : extent->service;
+}
+
+/*
+ * Pages that the holder has punched out of the file are missing now. Whether the kernel has them or a pin of his cannot be told,
+ * so they are charged until his service ends; where that cannot be told either, they are not.
+ */
+static void charge_punched(struct broker *broker, struct extent *extent) {
+        struct service *service = whose_end_tells(extent);
+        struct extent_check check;
+
+        if (service && service_has_end(service) && extent_file_check(&extent->file, &check) >= 0 &&
+            check.present_bytes < extent->bytes)
+                linger_with_service(broker, extent, extent->grant->uid, service, extent->bytes - check.present_bytes);
+}
+
 /*
  * The charge of an extent that is about to be dropped lives on without it: until its file is gone, where the watch tells that,
  * else as long as its service.
  */
 static void let_charge_linger(struct broker *broker, struct extent *extent, bool watch) {
         struct grant *grant = extent->grant;
-        struct service *service = grant ? grant->service : extent->service;
-        struct lingering_charge *charge;
+        struct service *service = whose_end_tells(extent);
+        uint64_t bytes = extent->bytes + extent->extra_bytes;
+        struct lingering_charge *charge = NULL;
+        uid_t uid;
 
-        watch = watch && extent->wd > 0;
         if (!grant && !service)
                 return;
-        charge = new_lingering(broker, grant ? grant->uid : service_uid(service), extent->bytes + extent->extra_bytes, service);
-        if (!charge)
-                return;
-        charge->wd = watch ? extent->wd : 0;
-        if (watch || service)
+        uid = grant ? grant->uid : service_uid(service);
+        if (watch && extent->wd > 0) {
+                charge = new_lingering(broker, uid, bytes, service);
+                if (!charge)
+                        return;
+                charge->wd = extent->wd;
                 charge->slot = warm_note_charge(broker->warm, extent, charge);
+        } else
+                linger_with_service(broker, extent, uid, service, bytes);
         charge_extra(broker, extent, 0, 0);
         grant_forget_extent(extent);
-        if (!watch)
+        if (!charge)
                 return;
         extent->wd = 0;
         reclaim_detach(broker->reclaim, extent->file.fd, charge->wd, on_gone, charge);
@@ -277,7 +329,7 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
                                    r == -EHWPOISON  ? "its memory has failed; the kernel's log says where" :
                                    r == -EFAULT     ? "pages of it were missing and could not be had back" :
                                                       "it could not be cleared");
-                returns_drop(broker, extent, /* test_pins= */ false);
+                returns_drop(broker, extent, /* test_pins= */ !hides_pins(extent));
                 return;
         }
         broker->scrubbed_bytes_total += extent->bytes;
@@ -322,6 +374,7 @@ static void begin_grace(struct broker *broker, struct extent *extent) {
         service_unref(extent->service);
         extent->service = extent->grant->service ? service_ref(extent->grant->service) : NULL;
         extent->returned_ms = clock_ms();
+        charge_punched(broker, extent);
         pool_move(extent, EXTENT_RETURNED);
         warm_note(broker->warm, extent, LEDGER_RETURNED);
         if (set_timer(broker, extent, broker->config->release_grace_ms) < 0)
@@ -342,9 +395,13 @@ static bool is_suspect(const struct extent *extent) {
 static void charge_growth(struct broker *broker, struct extent *extent) {
         struct extent_check check;
 
-        if (extent->grant && extent_file_check(&extent->file, &check) >= 0)
-                charge_extra(broker, extent, extent->grant->uid,
-                             check.present_bytes > extent->bytes ? check.present_bytes - extent->bytes : 0);
+        uint64_t bytes;
+
+        if (!extent->grant || extent_file_check(&extent->file, &check) < 0)
+                return;
+        /* Pages that were not touched yet are reserved for him: nobody else gets them. */
+        bytes = check.present_bytes > check.size_bytes ? check.present_bytes : check.size_bytes;
+        charge_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);
 }
 
 static void ask(struct broker *broker, struct extent *extent) {

@@ -239,9 +239,21 @@ int warm_note_charge(struct warm *warm, const struct extent *extent, const struc
         record.uid = charge->uid;
         record.bytes = charge->bytes;
         record.wd = charge->wd;
+        record.has_service = 0;
+        describe_service(&record, charge->service);
         ledger_write(warm->ledger, slot, &record);
         warm->n_charges++;
         return slot;
+}
+
+void warm_change_charge(struct warm *warm, int slot, uint64_t bytes) {
+        struct ledger_record record;
+
+        if (!warm || slot < 0)
+                return;
+        record = *ledger_read(warm->ledger, slot);
+        record.bytes = bytes;
+        ledger_write(warm->ledger, slot, &record);
 }
 
 void warm_forget_charge(struct warm *warm, int slot) {

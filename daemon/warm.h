@@ -64,6 +64,7 @@ void warm_note_busy(struct warm *warm, struct extent *extent);
  * Records for charges are few, so that nobody can take those of extents away.
  */
 int warm_note_charge(struct warm *warm, const struct extent *extent, const struct lingering_charge *charge);
+void warm_change_charge(struct warm *warm, int slot, uint64_t bytes);
 void warm_forget_charge(struct warm *warm, int slot);
 void warm_note_grant_id(struct warm *warm, uint64_t grant_id);
 /* The store lets go of it; then @done, from the loop. Returns 0 when there was nothing to do: no callback then. */

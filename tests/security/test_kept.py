@@ -7,7 +7,7 @@ import os
 import pytest
 from harness import holder, wait_until
 from harness.child import ChildError
-from harness.hostile import VICTIM
+from harness.hostile import ATTACKER, VICTIM
 from harness.pages import MIB, hugetlb_files, need_pages
 
 SIZE = 8 * MIB
@@ -66,7 +66,7 @@ def test_a_mapping_whose_lock_was_given_up_is_still_the_attackers_alone(daemon, 
 def test_a_descriptor_that_was_passed_on_holds_after_its_first_owner_released_it(daemon, attacker, victim, inode, start_child, tmp_path):
     os.chmod(tmp_path, 0o777)
     for parent in tmp_path.parents[:2]:
-        os.chmod(parent, 0o755)
+        os.chmod(parent, parent.stat().st_mode | 0o055)
     friend = start_child(uid=VICTIM)
     friend.call(holder.listen, str(tmp_path / "pass"))
     os.chmod(tmp_path / "pass", 0o666)
@@ -94,6 +94,24 @@ def test_somebody_elses_grant_is_neither_seen_nor_released(daemon, attacker, vic
     attacker.call(holder.drop)
     daemon.wait_pool(lambda row: row["granted_bytes"] == 0, "the real release is noticed")
     wait_until(lambda: inode in hugetlb_files(daemon.pid), "the memory is the daemon's again")
+
+
+def test_a_control_group_that_was_made_anew_is_another_service(start_daemon, start_child, make_cgroup):
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:8M:8M"], config="ReleaseGrace=50ms\nSweepInterval=1h\n")
+    daemon.wait_full()
+    group = make_cgroup("again")
+    first = start_child(uid=ATTACKER, cgroup=group)
+    (extent,) = first.call(holder.acquire, daemon.socket_path, SIZE)
+    first.call(holder.fill)
+    first.call(holder.drop)
+    daemon.wait_pool(lambda row: row["granted_bytes"] + row["returned_bytes"] == 0, "the memory is kept")
+    first.kill()
+    group.remove()
+    second = start_child(uid=ATTACKER, cgroup=make_cgroup("again"))
+    (other,) = second.call(holder.acquire, daemon.socket_path, SIZE, on_miss="wait", timeout_ms=20000)
+    assert other.inode != extent.inode
+    assert second.call(holder.is_zero)
 
 
 def mapped_id(me, path, number):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pinned page stays readable and writable after every descriptor and mapping is gone: it must never be another's memory."""
 
+import time
+
 import pytest
-from harness import hostile, holder
+from harness import hostile, holder, wait_until
+from harness.hostile import ATTACKER
 from harness.pages import MIB, need_pages
+from hugezero_client import Client
 
 SIZE = 8 * MIB
 WEAK, REAL = "Recycle=trusted\n", ""
@@ -50,3 +54,70 @@ def test_a_fixed_buffer_of_io_uring_does_not_write_to_the_next_holder(start, att
     give_to(daemon, victim, attacker)
     attacker.call(hostile.write_through_ring, 0xEE)
     assert victim.call(holder.is_filled_with, byte=0x5A) != works
+
+
+def charged_bytes(daemon, uid):
+    with Client(daemon.socket_path) as client:
+        return client.limits().get((uid, "bytes"), (0, None))[0]
+
+
+def test_what_another_user_takes_from_the_kept_memory_stays_charged_while_it_is_pinned(start_daemon, attacker, victim):
+    """Kept for the attacker, and charged to nobody, until a stranger's request has it given up."""
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:2M:16M"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n")
+    daemon.wait_full()
+    for name in "abc":
+        attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
+        attacker.call(hostile.pin_pages, name)
+    for name in "abc":
+        attacker.call(holder.drop, name)
+    daemon.wait_pool(lambda row: row["granted_bytes"] + row["returned_bytes"] == 0, "the memory is kept")
+    assert charged_bytes(daemon, ATTACKER) == 0
+    # No kept memory would serve, nor be left
+    victim.start(holder.acquire, daemon.socket_path, 16 * MIB, on_miss="wait", timeout_ms=20000, several=True)
+    daemon.wait_pool(lambda row: row["pinned_bytes"] == 6 * MIB, "the pins are found")
+    assert charged_bytes(daemon, ATTACKER) == 6 * MIB
+    attacker.call(hostile.unpin_pages)
+    victim.result()
+    wait_until(lambda: charged_bytes(daemon, ATTACKER) == 0, "the charge has ended")
+    assert victim.call(holder.is_zero)
+
+
+def test_pages_that_were_punched_out_stay_charged_as_long_as_the_service_lives(start_daemon, start_child, make_cgroup):
+    """They may be pinned, which nothing that is left can tell."""
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:8M:8M"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n")
+    daemon.wait_full()
+    group = make_cgroup("puncher")
+    attacker = start_child(uid=ATTACKER, cgroup=group)
+    for round_ in 1, 2:
+        attacker.call(holder.acquire, daemon.socket_path, SIZE, on_miss="wait", timeout_ms=20000)
+        attacker.call(hostile.pin_pages)
+        attacker.call(holder.punch, 0, SIZE // 2)
+        attacker.call(holder.drop)
+        daemon.wait_pool(lambda row: row["granted_bytes"] + row["returned_bytes"] == 0, "the rest is back")
+        assert charged_bytes(daemon, ATTACKER) == round_ * SIZE // 2
+    attacker.kill()
+    group.remove()
+    wait_until(lambda: charged_bytes(daemon, ATTACKER) == 0, "the charge has ended with the service")
+
+
+def test_pins_of_one_user_do_not_delay_what_another_gets(start_daemon, attacker, victim):
+    """Asking about each takes a worker a sixth of a second; clearing comes first."""
+    need_pages(64)
+    config = "ReleaseGrace=50ms\nSweepInterval=100ms\nWorkersPerNode=1\nRecycle=never\n[Pool p]\nExtentSize=2M\nTarget=96M\nLow=100%\n"
+    daemon = start_daemon(config=config)
+    daemon.wait_full()
+    names = [str(idx) for idx in range(24)]
+    for name in names:
+        attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
+        attacker.call(hostile.pin_pages, name)
+    victim.call(holder.acquire, daemon.socket_path, 40 * MIB, several=True)
+    for name in names:
+        attacker.call(holder.drop, name)
+    victim.call(holder.drop)
+    start_s = time.monotonic()
+    victim.call(holder.acquire, daemon.socket_path, 40 * MIB, on_miss="wait", timeout_ms=20000, several=True)
+    waited_s = time.monotonic() - start_s
+    daemon.wait_pool(lambda row: row["pinned_bytes"] == 48 * MIB, "all pins are found")
+    assert waited_s < (time.monotonic() - start_s) / 2

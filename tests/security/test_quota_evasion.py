@@ -62,7 +62,7 @@ def test_a_forked_relative_keeps_the_charge_when_the_asker_is_gone(daemon, attac
 
 def test_what_was_passed_to_another_user_is_charged_to_the_asker(daemon, attacker, victim, tmp_path):
     for path in [tmp_path, *tmp_path.parents[:2]]:
-        os.chmod(path, 0o755)
+        os.chmod(path, path.stat().st_mode | 0o055)
     os.chmod(tmp_path, 0o777)
     victim.call(holder.listen, str(tmp_path / "pass"))
     os.chmod(tmp_path / "pass", 0o666)
