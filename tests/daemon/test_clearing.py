@@ -9,7 +9,7 @@ import time
 
 import pytest
 from harness import holder, wait_until
-from harness.daemon import DaemonFailed, has_thread_sanitizer
+from harness.daemon import DaemonFailed, has_thread_sanitizer, need_measuring
 from harness.pages import GIB, MIB, hugetlb_files, need_pages
 from hugezero_client import Client, Item
 
@@ -62,6 +62,7 @@ def test_what_small_memory_could_not_tell_is_measured_on_larger_memory(start_dae
     need_pages(160)
     # What was filled while another thread was measuring has its turn when it is idle
     daemon = start_daemon(pools=["2M:2M:64M", "2M:128M:256M"], config=f"AuditRate=1G\n{QUICK}")
+    need_measuring(daemon.build)
     measured = r"; clears, as measured in (\d+) ms, 2 MiB: (\S+) [\d.]+ GB/s.*; 32 MiB: \S+ [\d.]+ GB/s.*; 128 MiB: "
     wait_until(lambda: re.search(measured, daemon.stderr()), "pages and batches were measured")
     for small, large in re.findall(r" 2 MiB: ([\w-]+) .*?; 32 MiB: ([\w-]+), not measured, as for 2 MiB", daemon.stderr()):
@@ -104,6 +105,7 @@ def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_da
     need_pages(256)
     known = methods(start_daemon)
     daemon = start_daemon(pools=[spec], config=QUICK)
+    need_measuring(daemon.build)
     rows = wait_measured(daemon)
     assert {row["clear_method"] for row in rows} <= set(known)
     daemon.wait_full()
@@ -317,8 +319,11 @@ def test_the_audit_reads_all_that_is_ready_and_breaks_no_grant(start_daemon, sta
 
 def test_a_round_of_the_audit_reads_nothing_twice(start_daemon):
     need_pages(16)
-    daemon = start_daemon(pools=["2M:4M:32M"])
+    daemon = start_daemon(config=f"AuditRate=0\n{pool(extent='4M', target='32M')}")
     daemon.wait_full()
+    path = daemon.folder / "hugezerod.conf"
+    path.write_text(path.read_text().replace("AuditRate=0", "AuditRate=16M"))
+    assert daemon.control("reload").returncode == 0
     assert daemon.wait_pool(lambda row: row["audited_bytes_total"] >= 32 * MIB, "all was read")["audited_bytes_total"] == 32 * MIB
     assert daemon.pool()["audited_bytes_total"] == 32 * MIB
 
@@ -359,7 +364,7 @@ def test_an_idle_daemon_sleeps_though_it_audits(start_daemon):
     daemon.wait_full()
     if has_thread_sanitizer(daemon.build):
         pytest.skip("cannot: ThreadSanitizer has a thread of its own that never sleeps for long")
-    wait_until(lambda: daemon.pool()["audited_bytes_total"] > 32 * MIB, "half of the first round was read")
+    wait_until(lambda: daemon.pool()["audited_bytes_total"] > 0, "the first round has begun")
 
     def sleeps():
         before = switches(daemon.pid)

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from harness import holder, journal, wait_until
+from harness.daemon import WRAPPER
 from harness.pages import MIB, PAGE_2M, free, need_pages
 from hugezero_client import Client, Item
 
@@ -72,9 +73,10 @@ def test_a_shortage_names_pool_and_node(start_daemon, start_child, the_journal):
 
 def test_a_healthy_day_is_a_silent_day(start_daemon, start_child):
     need_pages(64)
-    daemon = start_daemon(pools=["2M:auto:64M", "fixed=2M:2M:16M"], config=QUICK + "AffinityTimeout=100ms\nLogLevel=info\n")
+    config = QUICK + "AffinityTimeout=100ms\nLogLevel=info\n" + ("ClearMethod=memset\n" if WRAPPER else "")  # valgrind is too slow to measure it
+    daemon = start_daemon(pools=["2M:auto:64M", "fixed=2M:2M:16M"], config=config)
     daemon.wait_full()
-    wait_until(lambda: "clears, as" in daemon.stderr(), "how it clears was measured")
+    wait_until(lambda: "clears" in daemon.stderr(), "how it clears was measured")
     said = daemon.stderr()
     for turn in range(5):
         child = start_child()

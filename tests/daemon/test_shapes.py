@@ -65,7 +65,7 @@ def test_a_pool_that_needs_more_descriptors_than_there_are_stops_says_so_once_an
                 for _ in range(5):  # what comes back changes nothing
                     client.acquire([Item(bytes=2 * MIB)], on_miss="wait", timeout_ms=10000).close()
                 (row,) = client.pools()
-                assert 20 <= row["n_extents_ready"] < 75
+                assert 10 <= row["n_extents_ready"] < 75  # some of them may be on their way back
         finally:
             daemon.terminate()
     lines = log.read_text().splitlines()

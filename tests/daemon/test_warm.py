@@ -9,6 +9,7 @@ import time
 
 import pytest
 from harness import pages, wait_until
+from harness.daemon import need_measuring
 from harness.manager import ServiceManager
 from hugezero_client import Client, Item
 
@@ -68,6 +69,7 @@ def test_ready_memory_is_ready_again_without_a_fill(manage, kill, pool):
 def test_methods_are_measured_on_memory_that_is_idle(manage):
     """Nothing is filled after such a start, and nothing comes back."""
     manager = manage(config=f"AuditRate=1G\n{QUICK}")
+    need_measuring(manager.build)
     manager.restart()
     row = manager.wait_pool(lambda row: row["clear_method"], "the methods were measured")
     assert row["ready_bytes"] == 64 * MIB and row["zeroed_bytes_total"] == 0

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 
+import pytest
 from hugezero_client import Client
 
 from . import DEADLINE_S, EMULATED, holder, pages, standing_still, wait_until
@@ -241,6 +242,11 @@ def daemon_command(build):
 def has_thread_sanitizer(build):
     options = json.loads((build / "meson-info" / "intro-buildoptions.json").read_text())
     return any(option["name"] == "b_sanitize" and option["value"] == "thread" for option in options)
+
+
+def need_measuring(build):
+    if has_thread_sanitizer(build):
+        pytest.skip("cannot: under ThreadSanitizer the methods are too slow to be measured within 300 ms")
 
 
 def thread_sanitizer_wrapper(build):
