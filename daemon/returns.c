@@ -113,7 +113,7 @@ void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) 
         if (extent->state != EXTENT_PINNED)
                 extent->n_asked = 0;
         pool_move(extent, EXTENT_DROPPING);
-        if (stock_drop(broker->stock, extent, test_pins, test_pins ? JOB_PIN_TEST : JOB_DROP, drop_done, broker) < 0) {
+        if (stock_drop(broker->stock, extent, test_pins, JOB_DROP, drop_done, broker) < 0) {
                 /* No memory for a job: here and now, which blocks the loop for a moment, but loses no page. */
                 extent_file_done(&extent->file);
                 drop_done(broker, extent, 0);

@@ -28,7 +28,6 @@ enum job_urgency { /* in order of urgency */
         JOB_DROP,    /* giving memory back: moves no bytes, and fills wait for the kernel's free pages */
         JOB_SCRUB,   /* clearing what came back */
         JOB_FILL,    /* filling to the target */
-        JOB_PIN_TEST, /* giving back what somebody has held: 165 ms where it is pinned, and nobody's pins are to delay others */
         JOB_AUDIT,
         _JOB_URGENCY_MAX,
 };

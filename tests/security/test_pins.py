@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pinned page stays readable and writable after every descriptor and mapping is gone: it must never be another's memory."""
 
-import time
-
 import pytest
 from harness import hostile, holder, wait_until
 from harness.hostile import ATTACKER
@@ -100,24 +98,3 @@ def test_pages_that_were_punched_out_stay_charged_as_long_as_the_service_lives(s
     attacker.kill()
     group.remove()
     wait_until(lambda: charged_bytes(daemon, ATTACKER) == 0, "the charge has ended with the service")
-
-
-def test_pins_of_one_user_do_not_delay_what_another_gets(start_daemon, attacker, victim):
-    """Asking about each takes a worker a sixth of a second; clearing comes first."""
-    need_pages(64)
-    config = "ReleaseGrace=50ms\nSweepInterval=100ms\nWorkersPerNode=1\nRecycle=never\n[Pool p]\nExtentSize=2M\nTarget=96M\nLow=100%\n"
-    daemon = start_daemon(config=config)
-    daemon.wait_full()
-    names = [str(idx) for idx in range(24)]
-    for name in names:
-        attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
-        attacker.call(hostile.pin_pages, name)
-    victim.call(holder.acquire, daemon.socket_path, 40 * MIB, several=True)
-    for name in names:
-        attacker.call(holder.drop, name)
-    victim.call(holder.drop)
-    start_s = time.monotonic()
-    victim.call(holder.acquire, daemon.socket_path, 40 * MIB, on_miss="wait", timeout_ms=20000, several=True)
-    waited_s = time.monotonic() - start_s
-    daemon.wait_pool(lambda row: row["pinned_bytes"] == 48 * MIB, "all pins are found")
-    assert waited_s < (time.monotonic() - start_s) / 2
