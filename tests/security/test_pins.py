@@ -62,7 +62,7 @@ def charged_bytes(daemon, uid):
 def test_what_another_user_takes_from_the_kept_memory_stays_charged_while_it_is_pinned(start_daemon, attacker, victim):
     """Kept for the attacker, and charged to nobody, until a stranger's request has it given up."""
     need_pages(16)
-    daemon = start_daemon(pools=["2M:2M:16M"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n")
+    daemon = start_daemon(pools=["2M:2M:16M@0"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n")
     daemon.wait_full()
     for name in "abc":
         attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
