@@ -92,6 +92,8 @@ struct broker {
         /* The manager's: reads the configuration and applies it. */
         int (*reload)(void *userdata, char ret_text[WIRE_MAX_TEXT_BYTES + 1]);
         void *reload_userdata;
+        struct event *status_timer; /* status-line.c's, as the next */
+        uint64_t status_told_ms;
         char status_line[STATUS_LINE_BYTES]; /* status-line.c's: as it was told last */
         uint64_t started_ms;
         uint64_t n_granted_total, n_refused_total, granted_bytes_total, scrubbed_bytes_total, n_doubts;

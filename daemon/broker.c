@@ -692,6 +692,8 @@ static int make_timers(struct broker *broker) {
                 r = broker_timer_new(broker, grants_on_unmap_timer, &broker->unmap_timer);
         if (r >= 0)
                 r = broker_timer_new(broker, returns_on_affinity, &broker->affinity_timer);
+        if (r >= 0)
+                r = broker_timer_new(broker, status_line_on_timer, &broker->status_timer);
         return r;
 }
 
@@ -757,6 +759,7 @@ struct broker *broker_free(struct broker *broker) {
         free_timer(broker->sweep_timer);
         free_timer(broker->unmap_timer);
         free_timer(broker->affinity_timer);
+        free_timer(broker->status_timer);
         free(broker);
         return NULL;
 }

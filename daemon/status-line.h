@@ -4,7 +4,8 @@
 
 struct broker;
 
-/* Tells it how the pools are, when that has changed; nothing while memory just comes and goes. */
+/* Tells it how the pools are, when that has changed, once a second at most; nothing while memory just comes and goes. */
 void status_line_update(struct broker *broker);
+void status_line_on_timer(int fd, short what, void *userdata);
 /* Reloading has failed, or (NULL) not: then it tells again how the pools are. */
 void status_line_reload(struct broker *broker, const char *error);

@@ -100,6 +100,7 @@ class Daemon:
             while True:
                 readable, _, _ = select.select([self._notify, pidfd], [], [], DEADLINE_S)
                 if self._notify in readable and "READY=1" in self._notify.recv(4096).decode().splitlines():
+                    self._notify.close()  # nobody will read any more: a full queue would make the daemon wait
                     return
                 if pidfd in readable:
                     raise DaemonFailed(self.process.wait(), self.stderr())
