@@ -115,7 +115,8 @@ static void work_end(struct work *work) {
                 extent->audit_bytes = work->result == -EBADMSG ? work->found_bytes : work->to_bytes;
         if (work_is_probe(work))
                 clearing_end_probe(&work->node->clearing);
-        worker_pool_limit_scrubs(work->node->workers, clearing_scrub_threads(&work->node->clearing));
+        if (work->node->workers) /* the store is the last to end, when the workers are gone */
+                worker_pool_limit_scrubs(work->node->workers, clearing_scrub_threads(&work->node->clearing));
         clearing_log(&work->node->clearing);
         if (work->done)
                 work->done(work->userdata, extent, work->result);
