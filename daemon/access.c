@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include <errno.h>
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "access.h"
@@ -30,6 +34,33 @@ bool access_may_connect(const struct config *config, const struct identity *iden
                 if (is_listed(&config->allow_groups, groups->gids[i]))
                         return true;
         return false;
+}
+
+/* Tried, because membership is not all that decides: root may lack the capability, and a member be filtered. */
+static int try_group(gid_t gid) {
+        _cleanup_close_ int fd = memfd_create("hugezero-group", MFD_CLOEXEC);
+
+        return fd < 0 || fchown(fd, (uid_t) -1, gid) < 0 ? negative_errno() : 0;
+}
+
+int access_check_group(const struct config *config, char ret_error[CONFIG_TEXT_BYTES]) {
+        char user[64];
+        const struct passwd *passwd;
+        int r = config->socket_group[0] ? try_group(config->socket_gid) : 0;
+
+        if (r >= 0)
+                return 0;
+        passwd = getpwuid(geteuid());
+        if (passwd)
+                (void) snprintf(user, sizeof(user), "%s", passwd->pw_name);
+        else
+                (void) snprintf(user, sizeof(user), "%u", (unsigned) geteuid());
+        (void) snprintf(ret_error, CONFIG_TEXT_BYTES,
+                        "[Daemon] SocketGroup=%s: the user %s cannot give memory to this group: %s. hugezerod must be a "
+                        "member: \"usermod -aG %s USER\" for the user that it runs as, hugezero in its unit, and start "
+                        "it again",
+                        config->socket_group, user, r == -EPERM ? "it is no member" : strerror(-r), config->socket_group);
+        return r;
 }
 
 bool access_sees_all_users(const char *map_path) {

@@ -15,5 +15,9 @@ struct audit *audit_free(struct audit *audit);
 int audit_add_nodes(struct audit *audit);
 /* AuditRate= was changed. */
 void audit_set_rate(struct audit *audit);
+/* Where rounds are no more frequent than sweeps: they begin with one. */
+void audit_on_sweep(struct audit *audit);
+/* Whether what was idle has been read since the start, as far as its rate goes; true where none reads. */
+bool audit_had_round(const struct audit *audit, int node);
 /* Somebody wants memory of this node pool: what is being audited is back soon, and the broker kicked then. */
 void audit_let_go(struct audit *audit, struct node_pool *np);

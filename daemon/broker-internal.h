@@ -20,12 +20,14 @@ struct stock;
 struct topology;
 struct warm;
 
-#define LOG_BURST 10 /* chosen: messages of a kind per minute */
-#define LOG_INTERVAL_S 60
 #define GRANT_BUCKETS 4096 /* chosen: short chains with the most grants that there are, by default */
 
+struct ledger_record;
+struct lingering_charge;
+
 struct grant_extent {
-        struct extent *extent; /* NULL: gone */
+        struct extent *extent; /* NULL: gone, or given up: */
+        struct lingering_charge *given_up; /* somebody may still have it; the kernel tells when not */
         uint64_t bytes, dev, ino; /* the file itself is a worker's when it goes */
         uint8_t item, page_shift;
         int16_t node;
@@ -42,7 +44,8 @@ struct grant {
         uint32_t n_extents, n_left, n_sent;
         bool sending;            /* a session still holds a pointer to it */
         bool mapped_here;        /* some extents are mapped in the daemon: on broker->mapped_grants */
-        TAILQ_ENTRY(grant) link, mapped_link;
+        uint32_t ask_at, n_to_ask; /* returns.c's: from there on, round; with any left it is on broker->asked_grants */
+        TAILQ_ENTRY(grant) link, mapped_link, asked_link;
         LIST_ENTRY(grant) id_link;
         struct grant_extent extents[];
 };
@@ -53,14 +56,17 @@ LIST_HEAD(grant_bucket, grant);
 struct lingering_charge {
         struct broker *broker;
         uid_t uid;
-        uint64_t bytes;
+        uint64_t page_size_bytes, bytes;
         int wd;                  /* > 0: until the kernel tells that the last description is gone */
         struct service *service; /* else: as long as it exists; owned. NULL: as long as the daemon runs */
         int slot;                /* its record, for a successor; < 0: none */
+        struct grant *grant;     /* borrowed: whose memory it was, with wd only; NULL: unknown */
+        uint32_t position;       /* in the grant, as the next */
+        char pool[WIRE_POOL_NAME_BYTES];
         TAILQ_ENTRY(lingering_charge) link;
 };
 
-#define STATUS_LINE_BYTES 128 /* chosen: the longest has 90 */
+#define STATUS_LINE_BYTES 768 /* chosen: the longest has 200, and the error of a reload behind it */
 
 struct broker {
         struct event_base *base;
@@ -73,19 +79,21 @@ struct broker {
         struct warm *warm;               /* NULL: nothing survives the daemon */
         size_t n_pools;
         struct pool *pools[CONFIG_MAX_POOLS];
-        TAILQ_HEAD(, request) waiting;   /* in order of arrival */
+        TAILQ_HEAD(request_queue, request) waiting; /* in order of arrival, or as turns.c has put them */
         struct request *next_to_serve;   /* cursor of whoever walks the queue */
         bool targets_changed; /* reload.c's: waiting requests are to be looked at again */
         bool serving;
         unsigned n_waiting, n_working;
         struct grant_list grants;        /* by ascending id */
         struct grant_list mapped_grants; /* by age */
+        struct grant_list asked_grants;  /* whose holders are to be asked about, in turn */
+        unsigned n_asks;                 /* in this turn of the loop */
         struct grant_bucket grants_by_id[GRANT_BUCKETS];
         uint64_t last_grant_id;
         unsigned n_grants, n_extents_granted;
         TAILQ_HEAD(, lingering_charge) lingering;
         struct event *kick;              /* looks at the queue and at what to fill, once per turn of the loop */
-        struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer;
+        struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer, *ask_timer;
         unsigned retry_s;
         uint64_t capped_at_extents;      /* refill.c's: pools lack memory, but the limit of open files allows no more extents; else 0 */
         bool stopping;                   /* workers are gone; callbacks only let go */
@@ -95,9 +103,9 @@ struct broker {
         struct event *status_timer; /* status-line.c's, as the next */
         uint64_t status_told_ms;
         char status_line[STATUS_LINE_BYTES]; /* status-line.c's: as it was told last */
+        char reload_error[CONFIG_TEXT_BYTES]; /* status-line.c's: of the last reload, "" when that was right */
         uint64_t started_ms;
         uint64_t n_granted_total, n_refused_total, granted_bytes_total, scrubbed_bytes_total, n_doubts;
-        struct log_limit doubt_limit, job_limit, files_limit;
 };
 
 /* Fields of messages about a node pool. */
@@ -120,6 +128,19 @@ void broker_kick(struct broker *broker);
 int broker_timer_new(struct broker *broker, void (*callback)(int, short, void *), struct event **ret_timer);
 void broker_timer_set(struct event *timer, uint64_t delay_ms);
 
+/* turns.c: who may be served past whom. Requests are looked at one by one, and what waits is told: */
+void turns_begin_walk(struct broker *broker);
+/* Whether one that was looked at before keeps a user's requests from this memory. */
+bool turns_hold_back(const struct node_pool *np, uid_t uid);
+/* This one waits for what its own user holds: later ones of this user do not pass it, those of all others do. */
+void turns_wait_alone(struct broker *broker, const struct request *request);
+/* This one waits until memory of the node pool comes back. */
+void turns_claim(struct broker *broker, struct node_pool *np, struct request *request);
+/* Served, refused or gone. */
+void turns_leave(struct broker *broker, struct request *request);
+/* When the first turn is over and the requests are to be looked at again; UINT64_MAX: no time is set. */
+uint64_t turns_end_ms(const struct broker *broker);
+
 /* grants.c */
 int grant_new(struct broker *broker, const struct identity *identity, struct service *service, uint32_t n_extents,
               struct grant **ret_grant);
@@ -130,8 +151,15 @@ void grant_set(struct grant *grant, uint32_t position, struct extent *extent, un
 /* The session has it from here on, or nobody: then it is freed when its last extent is gone. */
 void grant_publish(struct grant *grant);
 struct grant *grant_free(struct grant *grant); /* one that was never published */
+/* Whether its charge is about to end, as far as is known: its user's requests may wait for that. */
+void grant_note_returning(struct extent *extent, bool is_returning);
 /* The extent's charge ends: it has another fate now. May free the grant. */
 void grant_forget_extent(struct extent *extent);
+/* The extent has gone from the books, but not from its holder: the charge stands for it until grant_end_given_up(). */
+void grant_give_up_extent(struct extent *extent, struct lingering_charge *charge);
+/* The same of a predecessor's. -EEXIST: the place is taken. */
+int grant_adopt_given_up(struct grant *grant, const struct grant_extent *from, struct lingering_charge *charge);
+void grant_end_given_up(struct lingering_charge *charge); /* may free the grant */
 struct grant *grant_find(struct broker *broker, uint64_t id);
 void grants_free_all(struct broker *broker);
 void grants_on_unmap_timer(int fd, short what, void *userdata);
@@ -139,9 +167,15 @@ void grants_on_unmap_timer(int fd, short what, void *userdata);
 /* returns.c */
 void returns_on_event(void *context, bool opened);
 void returns_on_overflow(void *userdata);
-/* Ask now who holds these extents of a grant, and act on the answers. The grant may be gone after it. */
-void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t end);
+/*
+ * Ask now who holds @n extents of a grant, from @first on, and act on the answers; about what is too much for one turn of the loop
+ * in the next ones. The grant may be gone after it.
+ */
+void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t n);
+void returns_on_ask_timer(int fd, short what, void *userdata);
 uint8_t returns_wire_state(const struct extent *extent);
+/* Who held it last, as far as that is known; else (uid_t) -1. */
+uid_t returns_last_uid(const struct extent *extent);
 /* Drops an extent that nobody holds, with the pin test where @test_pins. */
 void returns_drop(struct broker *broker, struct extent *extent, bool test_pins);
 /* One that somebody may have opened by himself, or about which something is not certain. */
@@ -154,7 +188,7 @@ void returns_finish_drop(struct broker *broker, struct extent *extent, int r);
 void returns_resume(struct broker *broker, struct extent *extent);
 void returns_resume_pinned(struct broker *broker, struct extent *extent, uid_t uid);
 /* A charge that a predecessor left in the record @slot. -ENOENT: nothing would ever tell of its end. */
-int returns_adopt_charge(struct broker *broker, uid_t uid, uint64_t bytes, int wd, struct service *service, int slot);
+int returns_adopt_charge(struct broker *broker, const struct ledger_record *record, int wd, struct service *service, int slot);
 /* After adoption: what happened while nobody looked, then the question about everything that is granted. */
 void returns_catch_up(struct broker *broker);
 void returns_on_sweep(int fd, short what, void *userdata);
@@ -166,6 +200,10 @@ void refill_run(struct broker *broker);
 void refill_stop(struct broker *broker, struct node_pool *np);
 /* Fills and scrubs that are under way. */
 void refill_raise(struct broker *broker, struct node_pool *np, enum job_urgency urgency);
+/* A request was refused for want of ready memory. */
+void refill_note_refusal(struct broker *broker, const struct request *request);
+/* Whether somebody waits for memory, or was refused and there is less ready still, while a pace holds work on it back. */
+bool refill_is_lacking(const struct broker *broker, const struct node_pool *np);
 /* For an extent that is about to be scrubbed, which refill_end_hurry() ends: as much is urgent as a client or the low mark wants. */
 enum job_urgency refill_scrub_urgency(struct extent *extent);
 void refill_end_hurry(struct extent *extent);

@@ -3,7 +3,8 @@
  * Requests: checked, planned over all their items at once, carried out, answered. A request holds nothing while it waits, so
  * two of them can never wait for each other.
  *
- * The queue is first come first served per node pool: whatever an earlier request waits for is out of bounds for later ones.
+ * Requests are looked at in the order in which they came: what an earlier one waits for is out of bounds for later ones of the
+ * same user, and at times for all (turns.c).
  */
 
 #include <assert.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "audit.h"
 #include "broker-internal.h"
@@ -21,6 +21,7 @@
 #include "parse.h"
 #include "quota.h"
 #include "reclaim.h"
+#include "request-plan.h"
 #include "request.h"
 #include "status-line.h"
 #include "stock.h"
@@ -28,20 +29,6 @@
 #include "warm.h"
 
 #define INLINE_CUT_BYTES (UINT64_C(1) << 30) /* cutting off 1 GiB takes 0.3 ms (measured): more is a worker's job */
-
-/* One request that is being carried out. Outlives the request when that is cancelled. */
-struct request_plan {
-        struct broker *broker;
-        struct request *request; /* NULL: cancelled */
-        struct service *service; /* owned */
-        uid_t uid;
-        uint64_t charged_bytes;
-        size_t n_items;
-        unsigned n_drops_pending, n_works_pending;
-        bool is_cutting; /* the first of two rounds of work */
-        int result;
-        struct item_plan items[WIRE_MAX_ITEMS];
-};
 
 __attribute__((format(printf, 4, 5))) static void refuse(struct broker *broker, struct request *request, int error,
                                                          const char *fmt, ...) {
@@ -51,7 +38,6 @@ __attribute__((format(printf, 4, 5))) static void refuse(struct broker *broker, 
         va_start(args, fmt);
         (void) vsnprintf(text, sizeof(text), fmt, args);
         va_end(args);
-        broker->n_refused_total++;
         request->refused(request, error, text);
 }
 
@@ -60,32 +46,26 @@ static void leave_queue(struct broker *broker, struct request *request) {
                 broker->next_to_serve = TAILQ_NEXT(request, link);
         TAILQ_REMOVE(&broker->waiting, request, link);
         broker->n_waiting--;
+        turns_leave(broker, request);
 }
 
 /* Carrying out */
 
-static struct request_plan *plan_free(struct request_plan *plan) {
-        for (size_t i = 0; i < plan->n_items; i++)
-                pool_plan_done(&plan->items[i]);
-        service_unref(plan->service);
-        free(plan);
-        return NULL;
-}
-
 static void uncharge(struct request_plan *plan) {
-        quota_uncharge(plan->broker->quota, plan->uid, QUOTA_BYTES, plan->charged_bytes);
+        for (size_t i = 1; i < plan->charged.n; i++)
+                quota_uncharge_memory(plan->broker->quota, plan->uid, QUOTA_BYTES, plan->charged.at[i].page_size_bytes,
+                                      plan->charged.at[i].bytes);
         quota_uncharge(plan->broker->quota, plan->uid, QUOTA_GRANTS, 1);
 }
 
 /* Whatever has pages goes back on the shelf. */
 static void put_back(struct broker *broker, struct extent *extent) {
-        if (extent->bytes == 0 || stock_make_ready(broker->stock, extent) < 0)
+        if (extent->file.bytes == 0 || stock_make_ready(broker->stock, extent) < 0)
                 returns_drop(broker, extent, /* test_pins= */ false);
 }
 
-#define TEXT_FEW_FILES                                                                                                         \
-        "the daemon may open too few files for so many extents: ask for fewer and larger ones, or raise its limit (LimitNOFILE=, " \
-        "ulimit -n)"
+#define TEXT_FEW_FILES "the daemon may open too few files for so many extents: ask for fewer and larger ones, or raise " \
+                       "its limit (LimitNOFILE=, ulimit -n)"
 
 static void plan_failed(struct request_plan *plan) {
         struct broker *broker = plan->broker;
@@ -112,33 +92,15 @@ static void plan_failed(struct request_plan *plan) {
                         refuse(broker, request, plan->result, "preparing the memory failed: %s",
                                plan->result == -EMFILE ? TEXT_FEW_FILES : strerror(-plan->result));
         }
-        plan_free(plan);
+        request_plan_free(plan);
         broker_kick(broker);
 }
 
 static void count_piece(struct node_pool *np, const struct plan_piece *piece) {
-        switch (piece->how) {
-        case PLAN_EXACT:
-                np->n_exact++;
-                break;
-        case PLAN_CUT:
-                np->n_cut++;
-                break;
-        case PLAN_GROW:
-                np->n_grown++;
-                break;
-        case PLAN_BUILD:
-                np->n_built++;
-                break;
-        }
-}
+        uint64_t *const counts[] = {
+                [PLAN_EXACT] = &np->n_exact, [PLAN_CUT] = &np->n_cut, [PLAN_GROW] = &np->n_grown, [PLAN_BUILD] = &np->n_built};
 
-static uint32_t count_pieces(const struct request_plan *plan) {
-        uint32_t n_pieces = 0;
-
-        for (size_t i = 0; i < plan->n_items; i++)
-                n_pieces += plan->items[i].n_pieces;
-        return n_pieces;
+        (*counts[piece->how])++;
 }
 
 static int prepare_pieces(struct request_plan *plan) {
@@ -171,7 +133,7 @@ static void plan_finish(struct request_plan *plan) {
 
         r = prepare_pieces(plan);
         if (r >= 0)
-                r = grant_new(broker, request->identity, plan->service, count_pieces(plan), &grant);
+                r = grant_new(broker, request->identity, plan->service, request_plan_n_pieces(plan), &grant);
         if (r < 0) {
                 plan->result = r;
                 plan_failed(plan);
@@ -191,7 +153,7 @@ static void plan_finish(struct request_plan *plan) {
         note_grant(grant); /* before anything of it can leave */
         request->plan = NULL;
         request->granted(request, grant); /* what can be done behind the reply is done behind it */
-        plan_free(plan);
+        request_plan_free(plan);
 }
 
 static void plan_settled(struct request_plan *plan) {
@@ -209,7 +171,7 @@ static void plan_settled(struct request_plan *plan) {
 static void plan_abandon(struct request_plan *plan) {
         plan->broker->n_working--;
         uncharge(plan);
-        plan_free(plan);
+        request_plan_free(plan);
 }
 
 static void start_pieces(struct request_plan *plan);
@@ -233,7 +195,7 @@ static void piece_done(void *userdata, struct extent *extent, int r) {
                 pieces_done(plan);
 }
 
-static int start_piece(struct request_plan *plan, struct node_pool *np, struct plan_piece *piece) {
+static int start_piece(struct request_plan *plan, struct plan_piece *piece) {
         struct stock *stock = plan->broker->stock;
         int r = 0;
 
@@ -251,10 +213,6 @@ static int start_piece(struct request_plan *plan, struct node_pool *np, struct p
                 r = stock_cut(stock, piece->extent, piece->bytes, piece_done, plan);
                 break;
         case PLAN_BUILD:
-                r = pool_add(np, EXTENT_CLAIMED, 0, &piece->extent);
-                if (r < 0)
-                        return r;
-                __attribute__((fallthrough));
         case PLAN_GROW:
                 r = stock_fill(stock, piece->extent, piece->bytes, JOB_WAITING, /* urgent_bytes= */ 0, piece_done, plan);
                 break;
@@ -272,7 +230,7 @@ static void start_pieces(struct request_plan *plan) {
                         struct plan_piece *piece = &plan->items[i].pieces[k];
 
                         if ((piece->how == PLAN_CUT) == plan->is_cutting)
-                                plan->result = start_piece(plan, plan->items[i].node_pool, piece);
+                                plan->result = start_piece(plan, piece);
                 }
         if (--plan->n_works_pending == 0)
                 pieces_done(plan);
@@ -293,10 +251,33 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
                 start_pieces(plan);
 }
 
+/* Whoever held it before may have it pinned: then it stays his. */
+static int drop_for(struct request_plan *plan, struct extent *extent) {
+        struct stock *stock = plan->broker->stock;
+
+        if (extent->sealed)
+                return stock_test_and_drop(stock, extent, returns_last_uid(extent), JOB_WAITING, drop_done, plan);
+        return stock_drop(stock, extent, JOB_WAITING, drop_done, plan);
+}
+
+/* What is to be built is on the books before anything is dropped for it, or the pool would fill that place by itself. */
+static int add_pieces(struct request_plan *plan) {
+        for (size_t i = 0; i < plan->n_items; i++)
+                for (size_t k = 0; k < plan->items[i].n_pieces; k++) {
+                        struct plan_piece *piece = &plan->items[i].pieces[k];
+
+                        if (piece->how == PLAN_BUILD &&
+                            pool_add(plan->items[i].node_pool, EXTENT_CLAIMED, piece->bytes, &piece->extent) < 0)
+                                return -ENOMEM;
+                }
+        return 0;
+}
+
 static void start_drops(struct request_plan *plan) {
         struct broker *broker = plan->broker;
 
         plan->n_drops_pending = 1;
+        plan->result = add_pieces(plan);
         for (size_t i = 0; i < plan->n_items; i++)
                 for (size_t k = 0; k < plan->items[i].n_drops; k++) {
                         struct extent *extent = plan->items[i].drops[k];
@@ -304,8 +285,7 @@ static void start_drops(struct request_plan *plan) {
                         stock_forget(broker->stock, extent);
                         extent->n_asked = 0;
                         pool_move(extent, EXTENT_DROPPING);
-                        /* Whoever held it before may have it pinned: then it stays his. */
-                        if (stock_drop(broker->stock, extent, /* test_pins= */ extent->sealed, JOB_WAITING, drop_done, plan) >= 0)
+                        if (drop_for(plan, extent) >= 0)
                                 plan->n_drops_pending++;
                         else {
                                 extent_file_done(&extent->file);
@@ -321,30 +301,26 @@ static int charge(struct request_plan *plan) {
         int r;
 
         for (size_t i = 0; i < plan->n_items; i++)
-                for (size_t k = 0; k < plan->items[i].n_pieces; k++)
-                        plan->charged_bytes += plan->items[i].pieces[k].bytes;
+                request_needs_add(&plan->charged, plan->items[i].node_pool->pool->page_size_bytes, pool_plan_bytes(&plan->items[i]));
         r = quota_charge(quota, plan->uid, QUOTA_GRANTS, 1);
         if (r < 0)
                 return r;
-        r = quota_charge(quota, plan->uid, QUOTA_BYTES, plan->charged_bytes);
-        if (r < 0)
+        if (request_find_excess(plan->broker, plan->uid, &plan->charged, /* is_back= */ false)) {
                 quota_uncharge(quota, plan->uid, QUOTA_GRANTS, 1);
-        return r;
+                return -EDQUOT;
+        }
+        for (size_t i = 1; i < plan->charged.n; i++) /* cannot fail: the user is on the books for the grant */
+                (void) quota_charge_memory_anyway(quota, plan->uid, QUOTA_BYTES, plan->charged.at[i].page_size_bytes,
+                                                  plan->charged.at[i].bytes);
+        return 0;
 }
 
-static void refuse_quota(struct broker *broker, struct request *request, int r) {
-        uid_t uid = request->identity->uid;
-        char used[FORMAT_SIZE_BYTES], limit[FORMAT_SIZE_BYTES];
+static void refuse_quota(struct request_plan *plan, int r) {
+        char text[WIRE_MAX_TEXT_BYTES + 1];
 
-        if (r != -EDQUOT) {
-                refuse(broker, request, r, "the daemon is out of memory");
-                return;
-        }
-        refuse(broker, request, r,
-               "the limit of uid %u is reached: %s of %s and %u of %u grants are in use; release some or raise MaxBytes= or "
-               "MaxGrants=", (unsigned) uid, format_size(quota_used(broker->quota, uid, QUOTA_BYTES), used),
-               format_size(quota_limit(broker->quota, uid, QUOTA_BYTES), limit),
-               (unsigned) quota_used(broker->quota, uid, QUOTA_GRANTS), (unsigned) quota_limit(broker->quota, uid, QUOTA_GRANTS));
+        if (r == -EDQUOT)
+                request_explain_quota(plan->broker, plan->request, &plan->charged, text);
+        refuse(plan->broker, plan->request, r, "%s", r == -EDQUOT ? text : "the daemon is out of memory");
 }
 
 /* The request has left the queue. */
@@ -355,8 +331,8 @@ static void plan_begin(struct request_plan *plan) {
         if (r < 0) {
                 for (size_t i = 0; i < plan->n_items; i++)
                         pool_plan_undo(&plan->items[i]);
-                refuse_quota(plan->broker, request, r);
-                plan_free(plan);
+                refuse_quota(plan, r);
+                request_plan_free(plan);
                 return;
         }
         request->plan = plan;
@@ -370,143 +346,31 @@ static void plan_begin(struct request_plan *plan) {
         start_drops(plan);
 }
 
-/* Planning */
+/* Serving */
 
 /*
- * What the items that are planned already take from the kernel is not there twice, and what they leave over is there for those
- * that follow: of the same pool, or others would get what its target is short of.
+ * What this request waits for is not for later ones of its user, nor for anybody's when it will be served in a moment.
+ * PLAN_AUDITED: at the end of a slice, which nothing makes shorter.
  */
-static void sum_fills(const struct request_plan *plan, const struct node_pool *np, int64_t *ret_own_bytes, int64_t *ret_others_bytes) {
-        *ret_own_bytes = *ret_others_bytes = 0;
-        for (size_t i = 0; i < plan->n_items; i++) {
-                const struct node_pool *other = plan->items[i].node_pool;
-                int64_t bytes = pool_plan_fill_bytes(&plan->items[i]);
-
-                if (other == np)
-                        *ret_own_bytes += bytes;
-                else if (bytes > 0 && other->node == np->node && other->pool->page_size_bytes == np->pool->page_size_bytes)
-                        *ret_others_bytes += bytes;
-        }
-}
-
-static int plan_item_at(struct broker *broker, struct request_plan *plan, const struct wire_item *item, struct node_pool *np,
-                        bool instant_only, enum wire_on_miss on_miss) {
-        struct plan_terms terms = {
-                .bytes = request_item_bytes(item, np->pool),
-                .service = plan->service,
-                .several = item->flags & WIRE_ITEM_SEVERAL,
-                .instant_only = instant_only,
-                .may_fill = !instant_only && on_miss != WIRE_MISS_FAIL,
-        };
-        int64_t own_bytes, others_bytes;
-        int r;
-
-        if (terms.bytes == 0 || terms.bytes > np->target_bytes)
-                return PLAN_NO;
-        sum_fills(plan, np, &own_bytes, &others_bytes);
-        if (own_bytes < 0)
-                terms.freed_bytes = (uint64_t) -own_bytes;
-        if (terms.may_fill) {
-                uint64_t taken_bytes = (uint64_t) (others_bytes + (own_bytes > 0 ? own_bytes : 0));
-
-                terms.fillable_bytes = refill_fillable_bytes(broker, np);
-                terms.fillable_bytes -= terms.fillable_bytes < taken_bytes ? terms.fillable_bytes : taken_bytes;
-        }
-        r = pool_plan(np, &terms, &plan->items[plan->n_items]);
-        if (r == PLAN_YES)
-                plan->n_items++;
-        return r;
-}
-
-static bool is_audited(const struct request_candidates *candidates) {
-        for (size_t i = 0; i < candidates->n; i++)
-                if (!candidates->node_pools[i]->claimed && candidates->node_pools[i]->n_extents[EXTENT_AUDITING] > 0)
-                        return true;
-        return false;
-}
-
-/* Ready memory that would do, but for a slice of it that is being read: waiting for that is better than the next best place. */
-static bool would_serve(const struct node_pool *np, const struct wire_item *item) {
-        struct extent *extent;
-
-        TAILQ_FOREACH(extent, &np->extents[EXTENT_AUDITING], link)
-                if (!np->claimed && (extent->bytes >= item->bytes || (item->flags & WIRE_ITEM_SEVERAL)))
-                        return true;
-        return false;
-}
-
-/* The node pools in order of preference: first who can serve at once, then who needs the kernel. */
-static int plan_item(struct broker *broker, struct request_plan *plan, const struct wire_item *item, enum wire_on_miss on_miss) {
-        struct request_candidates candidates;
-        int result = PLAN_NO;
-
-        request_find_candidates(broker, item, &candidates);
-        for (int slow = 0; slow <= 1; slow++) {
-                if (slow && is_audited(&candidates))
-                        return PLAN_AUDITED;
-                for (size_t i = 0; i < candidates.n; i++) {
-                        int r = PLAN_NO;
-
-                        if (!candidates.node_pools[i]->claimed)
-                                r = plan_item_at(broker, plan, item, candidates.node_pools[i], !slow, on_miss);
-                        if (r == PLAN_YES || r < 0)
-                                return r;
-                        if (!slow && would_serve(candidates.node_pools[i], item))
-                                return PLAN_AUDITED;
-                        if (r == PLAN_QUIESCE) {
-                                candidates.node_pools[i]->blocked = true;
-                                result = r;
-                        }
-                }
-        }
-        return result;
-}
-
-static int make_plan(struct broker *broker, struct request *request, struct request_plan **ret_plan) {
-        const struct wire_c_acquire *acquire = request->acquire;
-        struct request_plan *plan = malloc(sizeof(*plan));
-        int r = PLAN_YES, result = PLAN_YES;
-
-        if (!plan)
-                return -ENOMEM;
-        /* Not all 16 items: the first n_items are set. */
-        memset(plan, 0, offsetof(struct request_plan, items));
-        plan->broker = broker;
-        plan->request = request;
-        plan->uid = request->identity->uid;
-        plan->is_cutting = true;
-        r = request_recycle_key(broker->config, request->identity, &plan->service);
-        for (size_t i = 0; i < acquire->n_items && r >= 0 && result != PLAN_NO; i++) {
-                r = plan_item(broker, plan, &acquire->items[i], acquire->on_miss);
-                if (r != PLAN_YES)
-                        result = r;
-        }
-        if (r >= 0)
-                r = result;
-        if (r != PLAN_YES) {
-                for (size_t i = 0; i < plan->n_items; i++)
-                        pool_plan_undo(&plan->items[i]);
-                plan_free(plan);
-                return r;
-        }
-        *ret_plan = plan;
-        return PLAN_YES;
-}
-
-/* What this request waits for is not for later ones. @audited: for the end of a slice only, which nothing makes shorter. */
-static void claim_candidates(struct broker *broker, const struct request *request, bool audited) {
+static void claim_candidates(struct broker *broker, struct request *request, int result) {
         for (size_t i = 0; i < request->acquire->n_items; i++) {
                 struct request_candidates candidates;
 
                 request_find_candidates(broker, &request->acquire->items[i], &candidates);
                 for (size_t k = 0; k < candidates.n; k++) {
-                        candidates.node_pools[k]->claimed = true;
-                        audit_let_go(broker->audit, candidates.node_pools[k]);
-                        if (audited)
+                        struct node_pool *np = candidates.node_pools[k];
+
+                        np->claimed = true;
+                        if (result == PLAN_NO)
+                                turns_claim(broker, np, request);
+                        else
+                                np->is_held = true;
+                        audit_let_go(broker->audit, np);
+                        if (result == PLAN_AUDITED)
                                 continue;
-                        if (candidates.node_pools[k]->blocked)
-                                refill_stop(broker, candidates.node_pools[k]);
-                        refill_raise(broker, candidates.node_pools[k], JOB_WAITING);
+                        if (np->blocked)
+                                refill_stop(broker, np);
+                        refill_raise(broker, np, JOB_WAITING);
                 }
         }
 }
@@ -514,6 +378,7 @@ static void claim_candidates(struct broker *broker, const struct request *reques
 static void refuse_miss(struct broker *broker, struct request *request) {
         bool fill = request->acquire->on_miss == WIRE_MISS_FILL;
 
+        refill_note_refusal(broker, request);
         if (fill && refill_extents_left(broker) == 0) {
                 refuse(broker, request, -ENOMEM, TEXT_FEW_FILES);
                 return;
@@ -527,7 +392,7 @@ static void refuse_miss(struct broker *broker, struct request *request) {
 
 static void serve(struct broker *broker, struct request *request) {
         struct request_plan *plan;
-        int r = make_plan(broker, request, &plan);
+        int r = request_plan_make(broker, request, &plan);
 
         if (r == PLAN_YES) {
                 leave_queue(broker, request);
@@ -535,11 +400,18 @@ static void serve(struct broker *broker, struct request *request) {
                 return;
         }
         if (r == PLAN_QUIESCE || r == PLAN_AUDITED || (r == PLAN_NO && request->acquire->on_miss == WIRE_MISS_WAIT)) {
-                claim_candidates(broker, request, r == PLAN_AUDITED);
+                claim_candidates(broker, request, r);
+                return;
+        }
+        if (r == -EMFILE && request->acquire->on_miss == WIRE_MISS_WAIT) {
+                turns_wait_alone(broker, request);
                 return;
         }
         leave_queue(broker, request);
-        if (r < 0)
+        if (r == -EMFILE)
+                refuse(broker, request, -ENOMEM, "the last extents that the limit of open files allows are kept for users with little: "
+                                                 "release some, or have LimitNOFILE= raised");
+        else if (r < 0)
                 refuse(broker, request, r, "the daemon is out of memory");
         else
                 refuse_miss(broker, request);
@@ -553,21 +425,25 @@ static void serve_queue(struct broker *broker) {
                 return;
         }
         broker->serving = true;
+        turns_begin_walk(broker);
         BROKER_FOREACH_NODE_POOL(broker, np)
                 np->claimed = np->blocked = false;
         broker->next_to_serve = TAILQ_FIRST(&broker->waiting);
         while ((request = broker->next_to_serve)) {
                 broker->next_to_serve = TAILQ_NEXT(request, link);
-                serve(broker, request);
+                if (request_awaits_quota(broker, request))
+                        turns_wait_alone(broker, request);
+                else
+                        serve(broker, request);
         }
         BROKER_FOREACH_NODE_POOL(broker, np)
-                if (!np->claimed)
+                if (!refill_is_lacking(broker, np))
                         pool_end_paced_wait(np, clock_ms());
         broker->serving = false;
 }
 
 static void set_deadline_timer(struct broker *broker) {
-        uint64_t now_ms = clock_ms(), first_ms = UINT64_MAX;
+        uint64_t now_ms = clock_ms(), first_ms = turns_end_ms(broker);
         struct request *request;
 
         TAILQ_FOREACH(request, &broker->waiting, link)
@@ -636,6 +512,8 @@ void broker_submit(struct broker *broker, struct request *request) {
 
         request->plan = NULL;
         request->deadline_ms = UINT64_MAX;
+        request->turn_from_ms = 0;
+        request->has_turn = false;
         r = broker->stopping ? -ESHUTDOWN : request_check(broker, request, text);
         if (r < 0) {
                 refuse(broker, request, r, "%s", r == -ESHUTDOWN ? "the daemon is stopping" : text);
@@ -659,6 +537,10 @@ void broker_cancel(struct broker *broker, struct request *request) {
         request->plan = NULL;
         if (!broker->stopping)
                 broker_kick(broker);
+}
+
+void broker_count_refused(struct broker *broker) {
+        broker->n_refused_total++;
 }
 
 int broker_reload(struct broker *broker, char ret_text[WIRE_MAX_TEXT_BYTES + 1]) {
@@ -693,6 +575,8 @@ static int make_timers(struct broker *broker) {
         if (r >= 0)
                 r = broker_timer_new(broker, returns_on_affinity, &broker->affinity_timer);
         if (r >= 0)
+                r = broker_timer_new(broker, returns_on_ask_timer, &broker->ask_timer);
+        if (r >= 0)
                 r = broker_timer_new(broker, status_line_on_timer, &broker->status_timer);
         return r;
 }
@@ -715,6 +599,7 @@ int broker_new(struct event_base *base, const struct config *config, const struc
         TAILQ_INIT(&broker->waiting);
         TAILQ_INIT(&broker->grants);
         TAILQ_INIT(&broker->mapped_grants);
+        TAILQ_INIT(&broker->asked_grants);
         TAILQ_INIT(&broker->lingering);
         r = make_timers(broker);
         for (size_t i = 0; i < config->n_pools && r >= 0; i++) {
@@ -738,11 +623,6 @@ void broker_stop(struct broker *broker) {
         broker->stopping = true;
 }
 
-static void free_timer(struct event *timer) {
-        if (timer)
-                event_free(timer);
-}
-
 struct broker *broker_free(struct broker *broker) {
         if (!broker)
                 return NULL;
@@ -753,13 +633,11 @@ struct broker *broker_free(struct broker *broker) {
         grants_free_all(broker);
         for (size_t i = 0; i < broker->n_pools; i++)
                 pool_free(broker->pools[i]);
-        free_timer(broker->kick);
-        free_timer(broker->deadline_timer);
-        free_timer(broker->retry_timer);
-        free_timer(broker->sweep_timer);
-        free_timer(broker->unmap_timer);
-        free_timer(broker->affinity_timer);
-        free_timer(broker->status_timer);
+        struct event *timers[] = {broker->kick,        broker->deadline_timer, broker->retry_timer, broker->sweep_timer,
+                                  broker->unmap_timer, broker->affinity_timer, broker->ask_timer, broker->status_timer};
+        for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+                if (timers[i])
+                        event_free(timers[i]);
         free(broker);
         return NULL;
 }

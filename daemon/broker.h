@@ -16,6 +16,15 @@ struct broker;
 struct grant;
 struct request;
 
+/* What a request needs of its user's quota: first of all page sizes together, then of each. */
+struct request_needs {
+        size_t n;
+        struct request_need {
+                uint64_t page_size_bytes; /* 0: of all sizes */
+                uint64_t bytes;
+        } at[1 + WIRE_MAX_ITEMS];
+};
+
 /*
  * One C_ACQUIRE. Owned by the session, alive from broker_submit() until a callback or broker_cancel().
  * Exactly one callback comes, possibly from inside broker_submit(); the session may free the request in it.
@@ -31,19 +40,25 @@ struct request {
         /* broker.c's own */
         TAILQ_ENTRY(request) link;
         struct request_plan *plan;
+        struct request_needs least; /* that it will be charged */
         uint64_t deadline_ms;
+        uint64_t turn_from_ms; /* turns.c's, as the next: it has no turn before */
+        bool has_turn;
 };
 
 void broker_submit(struct broker *broker, struct request *request);
 /* No callback comes after this; whatever was prepared for the request goes back to the pools. For cancel and hang-up alike. */
 void broker_cancel(struct broker *broker, struct request *request);
 
+/* A request was refused, by the broker or before it came to it. */
+void broker_count_refused(struct broker *broker);
+
 uint64_t broker_grant_id(const struct grant *grant);
 /*
  * The next message of a grant that is being sent: fills @ret_message (extents from *the first not yet sent*) and @ret_fds,
- * which stay the grant's. Returns how many fds; 0 when everything was sent.
+ * which stay the grant's. @max_fds: at most so many, 1 to WIRE_MAX_FDS. Returns how many fds; 0 when everything was sent.
  */
-unsigned broker_grant_next(struct grant *grant, struct wire_d_grant *ret_message, int ret_fds[WIRE_MAX_FDS]);
+unsigned broker_grant_next(struct grant *grant, unsigned max_fds, struct wire_d_grant *ret_message, int ret_fds[WIRE_MAX_FDS]);
 /* That message was accepted by the kernel: the descriptions are the client's now, the daemon closes its copies. */
 void broker_grant_sent(struct broker *broker, struct grant *grant, unsigned n_extents);
 /* The client is gone: what was not sent goes back. The grant may be freed by this. */
@@ -51,7 +66,10 @@ void broker_grant_abandon(struct broker *broker, struct grant *grant);
 
 /* From any connection of the uid that asked, or of an administrator. Unknown or foreign grants: -ENOENT. MAPPED twice is harmless. */
 int broker_mapped(struct broker *broker, const struct identity *identity, uint64_t grant_id);
-/* Asks now who holds it; proves nothing by itself. -ENOENT: no such grant of yours, or that extent is gone already. -EINVAL: no such position. */
+/*
+ * Asks who holds it, about much of it in several turns of the loop; proves nothing by itself. -ENOENT: no such grant of yours, or
+ * that extent is gone already. -EINVAL: no such position.
+ */
 int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent);
 
 /*

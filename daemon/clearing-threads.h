@@ -7,6 +7,8 @@
 
 #include "clear.h"
 
+#define CLEARING_THREADS_MIN_BYTES (UINT64_C(4) << 20) /* chosen: one piece for each of two */
+
 struct clearing_threads {
         unsigned n_worth; /* 0: it cannot be told, because the two never had a CPU each */
         double one_gb_per_s, two_gb_per_s;

@@ -7,10 +7,9 @@
 #include "log.h"
 
 #define SMALL_BYTES (UINT64_C(2) << 20) /* the smallest extents there are on x86-64; and what is left of larger ones */
-#define MIN_BYTES (UINT64_C(16) << 20)  /* chosen: less than that says something about caches, not about memory */
-#define THREADS_BYTES (UINT64_C(32) << 20) /* chosen: half for each of two */
-#define THREADS_NS UINT64_C(40000000)      /* chosen: 0.3 GB at 10 GB/s, what measuring two of them clears */
+#define THREADS_NS UINT64_C(60000000)   /* chosen: an attempt to measure two of them takes 5 to 20 ms */
 #define MIN_BUDGET_NS UINT64_C(5000000) /* chosen: with less there is nothing to learn */
+#define HARM_NS UINT64_C(40000000)      /* chosen: 128 MiB at 10 GB/s for each of three methods */
 #define MAX_PROBES 3                    /* chosen: where clients keep on interrupting, measuring must not cost fills for ever */
 #define N_ROUNDS 2                      /* chosen: a number of threads is not condemned for one disturbance */
 #define WORTH_PERCENT 10                /* chosen: a thread that gains less costs its CPU more than it gives */
@@ -94,64 +93,86 @@ static uint64_t left_ns(const struct clearing *clearing) {
         return clearing->state.used_ns < CLEAR_CALIBRATE_BUDGET_NS ? CLEAR_CALIBRATE_BUDGET_NS - clearing->state.used_ns : 0;
 }
 
-static bool wants_threads(const struct clearing *clearing, uint64_t bytes) {
-        return atomic_load(&clearing->n_scrub_threads) == 0 && bytes >= THREADS_BYTES;
+static bool wants_threads(const struct clearing *clearing) {
+        return atomic_load(&clearing->n_scrub_threads) == 0;
+}
+
+static bool may_measure_threads(const struct clearing *clearing, uint64_t bytes) {
+        return wants_threads(clearing) && bytes >= CLEARING_THREADS_MIN_BYTES && left_ns(clearing) >= MIN_BUDGET_NS;
+}
+
+/* Nothing is known of it: there was too little memory, or the machine too busy. What is known of one size does for others. */
+static bool may_learn_harm(const struct clear_calibration *calibration, uint64_t bytes) {
+        for (size_t i = 0; calibration && i < calibration->n_slices; i++)
+                if (calibration->is_measured[i] && !clear_calibration_lacks_harm(calibration, i))
+                        return false;
+        return calibration && bytes >= clear_calibrate_harm_bytes();
 }
 
 /*
- * Lock held. What measuring on so much memory may cost; 0: there is nothing to learn from it. Where there will be larger slices
- * half is left for them.
+ * Lock held. What measuring the methods on so much memory may cost; 0: there is nothing to learn from it. Where there will be
+ * larger slices, which take longer, two thirds are left for them, and the threads, which may need several attempts, have a share
+ * that is kept for them.
  */
 static uint64_t budget_ns(const struct clearing *clearing, uint64_t bytes) {
         const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
+        uint64_t kept_ns = wants_threads(clearing) ? THREADS_NS : 0, ns;
         bool has_news = false, has_larger = false;
 
+        if (clearing->configured || clearing->n_sessions == CLEARING_MAX_SESSIONS)
+                return 0;
         for (size_t i = 0; i < clearing->n_wanted; i++)
                 if (!is_measured(calibration, clearing->wanted_bytes[i])) {
                         has_news = has_news || clearing->wanted_bytes[i] <= bytes;
                         has_larger = has_larger || clearing->wanted_bytes[i] > bytes;
                 }
-        /* The threads may need several attempts, which must not use up what the sizes need. */
-        has_news = has_news || (!has_larger && wants_threads(clearing, bytes));
-        if (!has_news || clearing->n_sessions == CLEARING_MAX_SESSIONS || left_ns(clearing) < MIN_BUDGET_NS)
-                return 0;
-        return has_larger ? left_ns(clearing) / 2 : left_ns(clearing);
+        ns = left_ns(clearing) > kept_ns ? left_ns(clearing) - kept_ns : 0;
+        if (has_larger)
+                ns /= 3;
+        return ns >= MIN_BUDGET_NS && (has_news || (ns >= HARM_NS && may_learn_harm(calibration, bytes))) ? ns : 0;
 }
 
 bool clearing_is_wanted(const struct clearing *clearing) {
         return !clearing->configured && !atomic_load(&clearing->calibration);
 }
 
-/* What there is to learn: the budget, and until it is ended nobody else measures. 0: nothing, or somebody else does. */
-static uint64_t begin_session(struct clearing *clearing, uint64_t bytes) {
-        uint64_t ns = 0;
+/*
+ * True: there is something to learn, and until the session is ended nobody else measures. *ret_ns is the budget for the
+ * methods, 0: the threads are all there is to measure.
+ */
+static bool begin_session(struct clearing *clearing, uint64_t bytes, uint64_t *ret_ns) {
+        bool may_begin = false;
 
         (void) pthread_mutex_lock(&clearing->lock);
-        if (!clearing->is_measuring)
-                ns = budget_ns(clearing, bytes);
-        if (ns > 0) {
+        if (!clearing->is_measuring) { /* the budget is with whoever measures */
+                *ret_ns = budget_ns(clearing, bytes);
+                may_begin = *ret_ns > 0 || may_measure_threads(clearing, bytes);
+        }
+        if (may_begin) {
                 clearing->is_measuring = true;
                 for (size_t i = 0; i < clearing->n_wanted; i++)
                         (void) clear_calibration_add(&clearing->state, clearing->wanted_bytes[i]);
         }
         (void) pthread_mutex_unlock(&clearing->lock);
-        return ns;
+        return may_begin;
 }
 
-static unsigned n_measured_slices(const struct clear_calibration *calibration) {
+/* How much is known: the speed of a size, and its harm. */
+static unsigned n_known(const struct clear_calibration *calibration) {
         unsigned n = 0;
 
         for (size_t i = 0; calibration && i < calibration->n_slices; i++)
-                n += calibration->is_measured[i];
+                if (calibration->is_measured[i])
+                        n += clear_calibration_lacks_harm(calibration, i) ? 1 : 2;
         return n;
 }
 
-/* One that was called off has learnt less, and counts only by its CPU time. */
-static void end_session(struct clearing *clearing, bool is_complete) {
+/* One that was called off has learnt less, and counts only by its CPU time; so does one for the threads alone. */
+static void end_session(struct clearing *clearing, bool is_counted) {
         (void) pthread_mutex_lock(&clearing->lock);
         clearing->is_measuring = false;
-        clearing->n_sessions += is_complete;
-        if (n_measured_slices(&clearing->state) > n_measured_slices(atomic_load(&clearing->calibration))) {
+        clearing->n_sessions += is_counted;
+        if (n_known(&clearing->state) > n_known(atomic_load(&clearing->calibration))) {
                 struct clear_calibration *result = &clearing->results[clearing->n_results++];
 
                 *result = clearing->state;
@@ -163,23 +184,20 @@ static void end_session(struct clearing *clearing, bool is_complete) {
 bool clearing_may_learn(struct clearing *clearing, uint64_t bytes) {
         bool may_learn;
 
-        if (clearing->configured || bytes < MIN_BYTES)
-                return false;
         (void) pthread_mutex_lock(&clearing->lock);
-        may_learn = !clearing->is_measuring && budget_ns(clearing, bytes) > 0;
+        may_learn = !clearing->is_measuring && (budget_ns(clearing, bytes) > 0 || may_measure_threads(clearing, bytes));
         (void) pthread_mutex_unlock(&clearing->lock);
         return may_learn;
 }
 
-/* The threads have a share that is kept for them. */
-static uint64_t calibration_ns(const struct clearing *clearing, uint64_t bytes, uint64_t ns) {
-        return !wants_threads(clearing, bytes) ? ns : ns > 2 * THREADS_NS ? ns - THREADS_NS : ns / 2;
-}
-
 static int measure_threads(struct clearing *clearing, void *addr, uint64_t bytes, bool (*stop)(void *userdata), void *userdata) {
+        const struct clear_method *method = clearing->configured;
         struct clearing_threads threads;
-        int r = clearing_threads_measure(clear_calibration_method(&clearing->state, clearing->batch_bytes), addr, bytes, stop,
-                                         userdata, &threads);
+        int r;
+
+        if (!method)
+                method = clear_calibration_method(&clearing->state, clearing->batch_bytes);
+        r = clearing_threads_measure(method, addr, bytes, stop, userdata, &threads);
 
         clearing->state.used_ns += threads.used_ns;
         if (r < 0 || threads.n_worth == 0)
@@ -198,17 +216,15 @@ unsigned clearing_scrub_threads(const struct clearing *clearing) {
 int clearing_measure(struct clearing *clearing, void *addr, uint64_t bytes, bool is_probe, bool (*stop)(void *userdata),
                      void *userdata) {
         uint64_t ns;
-        int r;
+        int r = 0;
 
-        if (clearing->configured || bytes < MIN_BYTES || (atomic_load(&clearing->is_probing) && !is_probe))
+        if ((atomic_load(&clearing->is_probing) && !is_probe) || !begin_session(clearing, bytes, &ns))
                 return 0;
-        ns = begin_session(clearing, bytes);
-        if (ns == 0)
-                return 0;
-        r = clear_calibrate(&clearing->state, addr, bytes, calibration_ns(clearing, bytes, ns), stop, userdata);
-        if (r >= 0 && wants_threads(clearing, bytes) && left_ns(clearing) >= THREADS_NS)
+        if (ns > 0)
+                r = clear_calibrate(&clearing->state, addr, bytes, ns, stop, userdata);
+        if (r >= 0 && may_measure_threads(clearing, bytes))
                 r = measure_threads(clearing, addr, bytes, stop, userdata);
-        end_session(clearing, r >= 0);
+        end_session(clearing, ns > 0 && r >= 0);
         return r;
 }
 
@@ -219,7 +235,8 @@ uint64_t clearing_take_probe(struct clearing *clearing, uint64_t extent_bytes, u
         if (bytes > CLEAR_CALIBRATE_BYTES)
                 bytes = CLEAR_CALIBRATE_BYTES;
         bytes -= bytes % page_size_bytes;
-        if (!clearing_is_wanted(clearing) || bytes < MIN_BYTES || bytes <= extent_bytes || clearing->n_probes == MAX_PROBES ||
+        if ((!clearing_is_wanted(clearing) && !wants_threads(clearing)) || bytes < CLEARING_THREADS_MIN_BYTES ||
+            bytes <= extent_bytes || extent_bytes >= CLEAR_CALIBRATE_BYTES || clearing->n_probes == MAX_PROBES ||
             atomic_load(&clearing->is_probing))
                 return 0;
         clearing->n_probes++;
@@ -294,6 +311,11 @@ static void describe_threads(char *text, size_t n_bytes, unsigned n_worth, unsig
 static void describe_fills(const struct clearing *clearing, char *text, size_t n_bytes) {
         unsigned step = 0;
 
+        if (clearing->n_fill_threads == 1 && clearing->n_workers > 1) {
+                (void) snprintf(text, n_bytes, "1 of %u threads (%.1f GB/s, %.1f with two)", clearing->n_workers,
+                                clearing->fill_gb_per_s[0], clearing->fill_gb_per_s[1]);
+                return;
+        }
         while (threads_of_step(clearing, step) < clearing->n_fill_threads)
                 step++;
         describe_threads(text, n_bytes, clearing->n_fill_threads, clearing->n_workers, clearing->fill_gb_per_s[step],
@@ -311,27 +333,48 @@ static void describe_scrubs(const struct clearing *clearing, char *text, size_t 
                 describe_threads(text, n_bytes, n_worth, clearing->n_workers, threads->two_gb_per_s, threads->one_gb_per_s);
 }
 
-void clearing_log(struct clearing *clearing) {
-        const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
-        unsigned n_scrub_threads = atomic_load(&clearing->n_scrub_threads);
-        char fills[96], scrubs[96];
+/* Lock held. All attempts to measure the methods are used up. */
+static bool has_given_up(const struct clearing *clearing) {
+        return left_ns(clearing) < MIN_BUDGET_NS || clearing->n_sessions == CLEARING_MAX_SESSIONS;
+}
 
-        if ((clearing->was_logged && calibration == clearing->logged && clearing->n_fill_threads == clearing->n_logged_fill &&
-             n_scrub_threads == clearing->n_logged_scrub) ||
-            (!calibration && !clearing->configured))
+/* Whether a line would say what is worth knowing, and say it for long. */
+static bool may_log(struct clearing *clearing) {
+        bool knows_methods = clearing->configured || atomic_load(&clearing->calibration), may_log;
+
+        if (clearing->was_logged)
+                return false;
+        (void) pthread_mutex_lock(&clearing->lock);
+        may_log = !clearing->is_measuring && (knows_methods || has_given_up(clearing)) &&
+                  (clearing->is_settled || (clearing->n_fill_threads > 0 && budget_ns(clearing, CLEAR_CALIBRATE_BYTES) == 0 &&
+                                           !may_measure_threads(clearing, CLEAR_CALIBRATE_BYTES)));
+        (void) pthread_mutex_unlock(&clearing->lock);
+        return may_log;
+}
+
+void clearing_log(struct clearing *clearing) {
+        char fills[96], scrubs[96], methods[CLEAR_CALIBRATE_REASON_BYTES + 64];
+        const struct clear_calibration *calibration;
+
+        if (!may_log(clearing))
                 return;
         clearing->was_logged = true;
-        clearing->logged = calibration;
-        clearing->n_logged_fill = clearing->n_fill_threads;
-        clearing->n_logged_scrub = n_scrub_threads;
+        calibration = atomic_load(&clearing->calibration);
         describe_fills(clearing, fills, sizeof(fills));
         describe_scrubs(clearing, scrubs, sizeof(scrubs));
-        if (calibration)
-                log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
-                         "node %d: fills by %s, scrubs by %s; clears, as measured in %u ms, %s", clearing->node, fills, scrubs,
-                         (unsigned) (calibration->used_ns / 1000000), calibration->reason);
+        if (clearing->configured)
+                (void) snprintf(methods, sizeof(methods), "as configured, by %s", clearing->configured->name);
+        else if (calibration)
+                (void) snprintf(methods, sizeof(methods), "as measured in %u ms, %s",
+                                (unsigned) (calibration->used_ns / 1000000), calibration->reason);
         else
-                log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)),
-                         "node %d: fills by %s, scrubs by %s; clears, as configured, by %s", clearing->node, fills, scrubs,
-                         clearing->configured->name);
+                (void) snprintf(methods, sizeof(methods), "as the machine was too busy to measure it, by %s",
+                                clear_method_likely()->name);
+        log_info(LOG_ID_CLEARING, LOG_FIELDS(LOG_NUMBER("NODE", clearing->node)), "node %d: fills by %s, scrubs by %s; clears, %s",
+                 clearing->node, fills, scrubs, methods);
+}
+
+void clearing_note_settled(struct clearing *clearing) {
+        clearing->is_settled = true;
+        clearing_log(clearing);
 }

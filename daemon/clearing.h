@@ -34,7 +34,7 @@ struct clearing {
         size_t n_wanted;
         bool is_measuring;
         struct clear_calibration state;
-        struct clear_calibration results[CLEAR_CALIBRATE_MAX_SLICES]; /* each knows a size more: there cannot be more of them */
+        struct clear_calibration results[2 * CLEAR_CALIBRATE_MAX_SLICES]; /* each knows a size or its harm more: no more are possible */
         unsigned n_results;
         unsigned n_sessions;
         struct clearing_threads scrub_threads; /* before n_scrub_threads is set */
@@ -45,8 +45,7 @@ struct clearing {
         unsigned n_measured;     /* how many figures there are, of as many rounds as it takes */
         double fill_gb_per_s[CLEARING_MAX_STEPS]; /* by 1 << i threads, the last one by n_workers; the best round counts */
         unsigned n_probes;       /* extents that were filled for measuring alone */
-        const struct clear_calibration *logged;
-        unsigned n_logged_fill, n_logged_scrub;
+        bool is_settled;         /* as clearing_note_settled() was told */
         bool was_logged;
 };
 
@@ -93,5 +92,7 @@ void clearing_note_fill(struct clearing *clearing, uint64_t bytes, uint64_t took
 /* Loop thread. By how many threads to fill in the background. */
 unsigned clearing_fill_threads(const struct clearing *clearing);
 
-/* Loop thread. When there is something to tell that was not told yet: one line. */
+/* Loop thread. The node's pools have been filled, as far as there are pages, and idle: from here on chances to learn are rare. */
+void clearing_note_settled(struct clearing *clearing);
+/* Loop thread. One line for each node, as soon as there is no more to learn, or not soon. */
 void clearing_log(struct clearing *clearing);

@@ -301,7 +301,8 @@ static int add_pool(struct config_draft *draft, const char *spec, size_t idx, ch
 
         if (!file)
                 return no_memory(error);
-        if (!target || equals == spec || extent == page || target == extent + 1 || (nodes ? nodes : end) == target + 1 || (nodes && !nodes[1]))
+        if (!target || equals == spec || extent == page || target == extent + 1 || (nodes ? nodes : end) == target + 1 ||
+            (nodes && !nodes[1]))
                 return config_fail(error, &origin, NULL, NULL, NULL,
                                    "not understood; give [NAME=]PAGESIZE:EXTENTSIZE:TARGET[@NODES], like 2M:auto:4G or "
                                    "vms=1G:1G:50%%@0,1");

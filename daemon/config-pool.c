@@ -12,11 +12,10 @@
 #include <string.h>
 
 #include "parse.h"
-#include "topology.h"
+#include "topology-text.h"
 
 #define MAX_TARGET_BYTES                                                                                                       \
         (UINT64_C(1) << 52) /* kernel: the most that x86 can address physically; 64 nodes of it do not overflow */
-#define LIST_BYTES 100      /* of numbers or sizes in a message; chosen */
 #define NODE_BITS (PARSE_MAX_NODES / 64)
 
 /* What is being resolved; the pool is copied out at the end. */
@@ -28,28 +27,6 @@ struct resolver {
 };
 
 #define FAIL(resolver, key, ...) config_section_fail((resolver)->section, (key), (resolver)->error, __VA_ARGS__)
-
-/* "0, 1" or "2 MiB, 1 GiB"; what does not fit is left out. Returns @buffer. */
-static const char *list_nodes(const struct topology *topology, char buffer[LIST_BYTES]) {
-        size_t used = 0;
-
-        buffer[0] = 0;
-        for (size_t i = 0; i < topology_n_nodes(topology) && used + 8 < LIST_BYTES; i++)
-                used += (size_t) snprintf(buffer + used, LIST_BYTES - used, "%s%d", i > 0 ? ", " : "",
-                                          topology_node_at(topology, i));
-        return buffer;
-}
-
-static const char *list_page_sizes(const struct topology *topology, char buffer[LIST_BYTES]) {
-        char size[FORMAT_SIZE_BYTES];
-        size_t used = 0;
-
-        buffer[0] = 0;
-        for (size_t i = 0; i < topology_n_page_sizes(topology) && used + 16 < LIST_BYTES; i++)
-                used += (size_t) snprintf(buffer + used, LIST_BYTES - used, "%s%s", i > 0 ? ", " : "",
-                                          format_size(topology_page_size_at(topology, i), size));
-        return buffer;
-}
 
 static int fail_form(struct resolver *resolver, enum config_key_id key, int r) {
         char form[CONFIG_FORM_BYTES];
@@ -74,7 +51,7 @@ static int fail_multiple(struct resolver *resolver, enum config_key_id key, uint
 
 static int resolve_page_size(struct resolver *resolver) {
         const char *text = config_section_text(resolver->section, CONFIG_KEY_PAGE_SIZE);
-        char list[LIST_BYTES];
+        char list[TOPOLOGY_LIST_BYTES];
         uint64_t bytes;
         int r;
 
@@ -89,7 +66,7 @@ static int resolve_page_size(struct resolver *resolver) {
                 return FAIL(resolver, CONFIG_KEY_PAGE_SIZE, "the kernel has no hugepages; use one with CONFIG_HUGETLBFS");
         if (!topology_has_page_size(resolver->topology, bytes))
                 return FAIL(resolver, CONFIG_KEY_PAGE_SIZE, "the kernel has no pages of that size; it has %s",
-                            list_page_sizes(resolver->topology, list));
+                            topology_list_page_sizes(resolver->topology, list));
         resolver->pool.page_size_bytes = bytes;
         return 0;
 }
@@ -141,8 +118,6 @@ static int resolve_amount(struct resolver *resolver, const char *text, struct co
                 node->target_bytes = bytes - bytes % unit;
                 return 0;
         }
-        if (bytes % page != 0)
-                return fail_multiple(resolver, CONFIG_KEY_TARGET, bytes, page);
         if (bytes > 0 && bytes < extent)
                 return FAIL(resolver, CONFIG_KEY_TARGET, "smaller than one extent of %s; give more, or a smaller ExtentSize=",
                             format_size(extent, size));
@@ -155,14 +130,14 @@ static int resolve_amount(struct resolver *resolver, const char *text, struct co
 /* Checks a node and appends it. @key: what named it. */
 static int add_node(struct resolver *resolver, enum config_key_id key, int node, struct config_pool_node **ret_node) {
         struct config_pool *pool = &resolver->pool;
-        char list[LIST_BYTES];
+        char list[TOPOLOGY_LIST_BYTES];
 
         if (!topology_node_exists(resolver->topology, node))
                 return FAIL(resolver, key, "there is no node %d; nodes with memory are %s", node,
-                            list_nodes(resolver->topology, list));
+                            topology_list_nodes(resolver->topology, list));
         if (!topology_node_has_memory(resolver->topology, node))
                 return FAIL(resolver, key, "node %d has no memory; nodes with memory are %s", node,
-                            list_nodes(resolver->topology, list));
+                            topology_list_nodes(resolver->topology, list));
         for (size_t i = 0; i < pool->n_nodes; i++)
                 if (pool->nodes[i].node == node)
                         return FAIL(resolver, key, "node %d is named twice; remove one", node);

@@ -17,6 +17,9 @@
 #include "parse.h"
 #include "wire.h"
 
+#define TEXT_OF(macro) TEXT_OF_TOKEN(macro)
+#define TEXT_OF_TOKEN(token) #token
+
 static const struct config_word recycle_words[] = {
         {"same-service", CONFIG_RECYCLE_SAME_SERVICE},
         {"same-user", CONFIG_RECYCLE_SAME_USER},
@@ -43,7 +46,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .offset = offsetof(struct config, socket_path),
                 .unit = "an absolute path of at most 107 bytes",
                 .default_text = HUGEZERO_SOCKET_PATH,
-                .help = "The socket that clients connect to. Ignored when systemd passes a socket.",
+                .help = "The socket that clients connect to. A socket that systemd passes is where ListenSequentialPacket= of its unit says; "
+                        "anything else that is written here is then said in the log.",
         },
         [CONFIG_KEY_SOCKET_GROUP] = {
                 .name = "SocketGroup",
@@ -52,7 +56,9 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .default_text = "none",
                 .help = "The group whose members may connect. Reopenable grants are given to it too. The daemon must be root or a "
                         "member. With none the socket keeps the daemon's own group and no grant is reopenable; but the group of a "
-                        "socket that systemd passes is taken over, unless it is root's or the daemon is no member.",
+                        "socket that systemd passes is taken over, unless it is root's or the daemon is no member. The file of "
+                        "such a socket has the group that SocketGroup= of its unit names, so a group that is given here must be "
+                        "given there too.",
         },
         [CONFIG_KEY_SOCKET_MODE] = {
                 .name = "SocketMode",
@@ -60,7 +66,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .offset = offsetof(struct config, socket_mode),
                 .unit = "three or four octal digits, 0600 to 0777",
                 .default_text = "0660",
-                .help = "The access mode of the socket. Who may write to it may connect.",
+                .help = "The access mode of the socket. Who may write to it may connect. A socket that systemd passes has the mode that "
+                        "SocketMode= of its unit says.",
         },
         [CONFIG_KEY_ALLOW_USERS] = {
                 .name = "AllowUsers",
@@ -83,18 +90,21 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .name = "AdminUsers",
                 .type = CONFIG_TYPE_USERS,
                 .offset = offsetof(struct config, admin_users),
+                .gives_power = true,
                 .unit = "names or numbers of users, at most 64",
                 .default_text = "root",
                 .help = "Users who may see all grants, have any of them looked at, resize pools and reload. Root and the daemon's own user always "
-                        "may.",
+                        "may. The kernel's overflow user (nobody) is refused: many run as it.",
         },
         [CONFIG_KEY_TRUSTED_USERS] = {
                 .name = "TrustedUsers",
                 .type = CONFIG_TYPE_USERS,
                 .offset = offsetof(struct config, trusted_users),
+                .gives_power = true,
                 .unit = "names or numbers of users, at most 64, or all",
                 .default_text = "all",
-                .help = "The users among whom memory passes with Recycle=trusted. For others it is then as with same-service.",
+                .help = "The users among whom memory passes with Recycle=trusted. For others it is then as with same-service. The "
+                        "kernel's overflow user (nobody) is refused: many run as it.",
         },
         [CONFIG_KEY_MAX_CONNECTIONS] = {
                 .name = "MaxConnections",
@@ -104,8 +114,9 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .max = MAX_CLIENTS,
                 .unit = "a number of connections",
                 .default_text = "1024",
-                .help = "Connections open at the same time, of all users together. Further ones are refused. Whatever is given here, they "
-                        "are at most 3/16 of the daemon's limit of open files.",
+                .help = "Connections open at the same time, of all users together. Further ones are refused, but for "
+                        "administrators'. The last eighth, 64 at most, is kept for users who have fewer than three. Whatever is given "
+                        "here, they are at most 3/16 of the daemon's limit of open files, and with administrators' 7/32.",
         },
         [CONFIG_KEY_MAX_WAITING] = {
                 .name = "MaxWaiting",
@@ -115,7 +126,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .max = MAX_CLIENTS,
                 .unit = "a number of requests",
                 .default_text = "1024",
-                .help = "Requests that are not answered yet, of all users together. Further ones are refused.",
+                .help = "Requests that are not answered yet, of all users together. Further ones are refused. The last eighth, 64 at "
+                        "most, is kept for users who have fewer than three.",
         },
         [CONFIG_KEY_MAX_FDS_IN_FLIGHT] = {
                 .name = "MaxFdsInFlight",
@@ -126,7 +138,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "a number of file descriptors",
                 .default_text = "4096",
                 .help = "File descriptors sent to clients that have not received them yet, of all users together. Keep it well under "
-                        "the daemon's limit of open files: the kernel counts them against it. When it is reached, grants wait.",
+                        "the daemon's limit of open files: the kernel counts them against it. A user may have a quarter of what the "
+                        "others leave; where that is reached, grants wait, or come in smaller parts.",
         },
         [CONFIG_KEY_WORKERS_PER_NODE] = {
                 .name = "WorkersPerNode",
@@ -157,7 +170,7 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .max = UINT64_C(1) << 30, /* chosen: 0.1 s at 10 GB/s */
                 .multiple_of = UINT64_C(2) << 20, /* whole pages */
                 .unit = "a multiple of 2 MiB",
-                .default_text = "32M", /* the kernel's PROCESS_PAGES_NON_PREEMPT_BATCH */
+                .default_text = TEXT_OF(CLEAR_BATCH_MIB) "M", /* PROCESS_PAGES_NON_PREEMPT_BATCH() of a fast method, in bytes */
                 .help = "How much a thread clears or has populated before it looks whether something more urgent has come. Pages that "
                         "are larger are populated one at a time.",
         },
@@ -182,7 +195,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "a size per second",
                 .default_text = "16M", /* chosen: 0.2 % of a CPU at 8 GB/s, and all of 1 TiB once in 18 hours */
                 .help = "How much ready memory is read again on each node, to see that it is still zero. What is not goes back to the "
-                        "kernel, with an error in the log. 0 turns that off.",
+                        "kernel, with an error in the log. 0 turns that off. A round reads 2 MiB at least, and there is one a minute: less "
+                        "than 35K is read as if it were that.",
         },
         [CONFIG_KEY_WARM_EXTENTS] = {
                 .name = "WarmExtents",
@@ -192,8 +206,8 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .max = 2000, /* measured: PID 1 compares each stored descriptor with all others; 3,000 take it 4.2 s */
                 .unit = "a number of extents",
                 .default_text = "2000",
-                .help = "How many extents, the largest first, survive a restart or crash of the daemon in the fd store of the "
-                        "service manager. 0 keeps none.",
+                .help = "How many extents survive a restart or crash of the daemon in the fd store of the service manager: what "
+                        "clients hold first, then the largest. What is held beyond that is charged to nobody afterwards. 0 keeps none.",
         },
         [CONFIG_KEY_RELEASE_GRACE] = {
                 .name = "ReleaseGrace",
@@ -236,6 +250,17 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .unit = "a time",
                 .default_text = "1min",
                 .help = "How often all granted memory is asked whether it is still held. Normally the kernel's events say so first.",
+        },
+        [CONFIG_KEY_HOLD_BACK] = {
+                .name = "HoldBack",
+                .type = CONFIG_TYPE_DURATION,
+                .offset = offsetof(struct config, hold_back_ms),
+                .max = UINT64_MAX,
+                .unit = "a time",
+                .default_text = "10s",
+                .help = "How long a request that waits keeps later ones of other users from the memory that it waits for. Then they are "
+                        "served before it, where there is enough for them, for twice as long. infinity: strictly first come, first "
+                        "served.",
         },
         [CONFIG_KEY_RECYCLE] = {
                 .name = "Recycle",
@@ -312,14 +337,11 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
         [CONFIG_KEY_QUOTA_MAX_BYTES] = {
                 .section = CONFIG_SECTION_QUOTA,
                 .name = "MaxBytes",
-                .type = CONFIG_TYPE_SIZE,
-                .offset = offsetof(struct config_quota, max_bytes),
-                .max = UINT64_C(1) << 60, /* bytes; chosen: more than any machine has, sums do not overflow */
-                .word = "infinity",
-                .word_value = UINT64_MAX,
-                .unit = "a size",
+                .type = CONFIG_TYPE_MEMORY,
+                .unit = "a size, 0 B to 1 EiB, or infinity; behind it or alone the same of page sizes: 1G:4G 2M:infinity",
                 .default_text = "infinity",
-                .help = "Memory that a user holds or is being sent, of all page sizes.",
+                .help = "Memory that a user holds or is being sent: of all page sizes, and of single ones. With 64G 1G:4G it may be "
+                        "64 GiB in all, and 4 GiB of these in pages of 1 GiB.",
         },
         [CONFIG_KEY_QUOTA_MAX_GRANTS] = {
                 .section = CONFIG_SECTION_QUOTA,
@@ -343,7 +365,7 @@ const struct config_key config_keys[_CONFIG_KEY_MAX] = {
                 .word_value = UINT32_MAX,
                 .unit = "a number of connections",
                 .default_text = "64",
-                .help = "Connections that a user has open at the same time.",
+                .help = "Connections that a user has open at the same time. An administrator may have three whatever is given here.",
         },
         [CONFIG_KEY_QUOTA_MAX_WAITING] = {
                 .section = CONFIG_SECTION_QUOTA,
@@ -407,7 +429,7 @@ static int parse_path(const char *text, char *ret_path) {
         /* sun_path has 108 bytes; one is for the 0 that some programs rely on */
         if (strlen(text) > 107)
                 return -ERANGE;
-        if (text[0] != '/')
+        if (text[0] != '/' || text[strlen(text) - 1] == '/') /* the latter can be a folder only */
                 return -EINVAL;
         (void) strcpy(ret_path, text);
         return 0;
@@ -558,6 +580,16 @@ int config_find_id(bool group, const char *name, uint32_t *ret_id) {
         return 0;
 }
 
+/* As whom those run whom somebody could not or would not tell apart: users without a place in a map, of NFS, without any rights. */
+static bool is_overflow_user(uint32_t id) {
+        _cleanup_fclose_ FILE *stream = fopen("/proc/sys/kernel/overflowuid", "re");
+        uint32_t overflow_id;
+
+        if (!stream || fscanf(stream, "%" SCNu32, &overflow_id) != 1)
+                overflow_id = 65534; /* kernel: DEFAULT_OVERFLOWUID */
+        return id == overflow_id;
+}
+
 /* Names with blanks or commas between them. */
 static int parse_ids(const struct config_key *key, const char *text, struct config_ids *ret_ids,
                      char reason[CONFIG_REASON_BYTES]) {
@@ -587,6 +619,11 @@ static int parse_ids(const struct config_key *key, const char *text, struct conf
                                         group ? "group" : "user", name, config_lookup_error(-r), group ? "group" : "user");
                         return -EINVAL;
                 }
+                if (key->gives_power && is_overflow_user(ids.ids[ids.n])) {
+                        (void) snprintf(reason, CONFIG_REASON_BYTES, "user \"%.64s\" is the kernel's overflow user, as whom many run that have "
+                                        "nothing to do with each other; have them run as a user of their own, and name that", name);
+                        return -EINVAL;
+                }
                 ids.n++;
         }
         if (!ids.all && ids.n == 0) {
@@ -603,7 +640,7 @@ int config_key_parse(const struct config_key *key, const char *text, void *base,
         uint64_t number;
         int r;
 
-        assert(key->type != CONFIG_TYPE_POOL);
+        assert(key->type != CONFIG_TYPE_MEMORY && key->type != CONFIG_TYPE_POOL);
         switch (key->type) {
         case CONFIG_TYPE_GROUP:
                 return parse_group(text, base, ret_reason);
@@ -633,7 +670,10 @@ int config_key_parse(const struct config_key *key, const char *text, void *base,
         }
         if (r == 0)
                 return 0;
-        (void) snprintf(ret_reason, CONFIG_REASON_BYTES, "%s; give %s", r == -ERANGE ? "out of range" : r == -EDOM ? "no such multiple" : "not understood",
+        (void) snprintf(ret_reason, CONFIG_REASON_BYTES, "%s; give %s",
+                        r == -ERANGE ? "out of range"
+                        : r == -EDOM ? "no such multiple"
+                                     : "not understood",
                         config_key_form(key, form));
         return -EINVAL;
 }

@@ -28,6 +28,7 @@ enum config_key_id {
         CONFIG_KEY_AFFINITY_TIMEOUT,
         CONFIG_KEY_UNMAP_AFTER,
         CONFIG_KEY_SWEEP_INTERVAL,
+        CONFIG_KEY_HOLD_BACK,
         CONFIG_KEY_RECYCLE,
         CONFIG_KEY_SHARE_PAGE_TABLES,
         CONFIG_KEY_LOG_LEVEL,
@@ -56,6 +57,7 @@ enum config_type {
         CONFIG_TYPE_BOOL,     /* bool */
         CONFIG_TYPE_WORD,     /* int, or an enum: the position or value of the word */
         CONFIG_TYPE_METHOD,   /* const struct clear_method *: NULL for auto */
+        CONFIG_TYPE_MEMORY,   /* config-limits.c knows: depends on the machine */
         CONFIG_TYPE_POOL,     /* config-pool.c knows: depends on the machine and on other keys */
 };
 
@@ -73,6 +75,7 @@ struct config_key {
         uint64_t multiple_of;            /* COUNT, SIZE: 0: any number */
         const char *word;                /* COUNT, SIZE: a word beside the numbers, ... */
         uint64_t word_value;             /* ... and what it stands for */
+        bool gives_power;                /* USERS: not to whom many are */
         const struct config_word *words; /* WORD: ends with a text of NULL */
         const char *unit;                /* what the value is, in words; the range is added to it */
         const char *default_text;        /* as in a file */
@@ -89,7 +92,7 @@ const char *config_section_form(enum config_section_kind kind);
 const char *config_key_form(const struct config_key *key, char buffer[CONFIG_FORM_BYTES]);
 
 /*
- * Parses @text into the struct at @base. Not for CONFIG_TYPE_POOL. Returns 0, or -EINVAL with @ret_reason: what is wrong and
+ * Parses @text into the struct at @base. Not for CONFIG_TYPE_MEMORY and CONFIG_TYPE_POOL. Returns 0, or -EINVAL with @ret_reason: what is wrong and
  * what to write instead.
  */
 #define CONFIG_REASON_BYTES 256

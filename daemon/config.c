@@ -9,6 +9,7 @@
 #include "cleanup.h"
 #include "config-build.h"
 #include "config-draft.h"
+#include "config-limits.h"
 #include "config-pool.h"
 #include "parse.h"
 #include "wire.h"
@@ -26,13 +27,19 @@ static const struct config_section no_quota = {
  * Parses the section's keys into @base. @written_only: keys that were not written are left alone, for a section that inherits
  * from another.
  */
-static int resolve_keys(const struct config_section *section, bool written_only, void *base, char *error) {
+static int resolve_keys(const struct config_section *section, bool written_only, const struct topology *topology, void *base,
+                        char *error) {
         char reason[CONFIG_REASON_BYTES];
+        int r;
 
         for (enum config_key_id key = 0; key < _CONFIG_KEY_MAX; key++) {
                 if (config_keys[key].section != section->kind || (written_only && !section->values[key].text))
                         continue;
-                if (config_key_parse(&config_keys[key], config_section_text(section, key), base, reason) < 0)
+                if (config_keys[key].type == CONFIG_TYPE_MEMORY) {
+                        r = config_limits_resolve(section, topology, base, error);
+                        if (r < 0)
+                                return r;
+                } else if (config_key_parse(&config_keys[key], config_section_text(section, key), base, reason) < 0)
                         return config_section_fail(section, key, error, "%s", reason);
         }
         return 0;
@@ -74,7 +81,8 @@ static int find_id(const struct config_section *section, bool group, const char 
         return 0;
 }
 
-static int resolve_user_quota(const struct config_section *section, struct config *config, char *error) {
+static int resolve_user_quota(const struct config_section *section, const struct topology *topology, struct config *config,
+                              char *error) {
         struct config_user_quota *quota = &config->user_quotas[config->n_user_quotas];
         int r;
 
@@ -89,14 +97,15 @@ static int resolve_user_quota(const struct config_section *section, struct confi
                         return config_fail(error, &section->origin, section->title, NULL, NULL,
                                            "another section is for user number %u too; remove one", (unsigned) quota->uid);
         quota->quota = config->quota;
-        r = resolve_keys(section, /* written_only = */ true, &quota->quota, error);
+        r = resolve_keys(section, /* written_only = */ true, topology, &quota->quota, error);
         if (r < 0)
                 return r;
         config->n_user_quotas++;
         return 0;
 }
 
-static int resolve_group_quota(const struct config_section *section, struct config *config, char *error) {
+static int resolve_group_quota(const struct config_section *section, const struct topology *topology, struct config *config,
+                               char *error) {
         struct config_group_quota *quota = &config->group_quotas[config->n_group_quotas];
         int r;
 
@@ -111,25 +120,26 @@ static int resolve_group_quota(const struct config_section *section, struct conf
                         return config_fail(error, &section->origin, section->title, NULL, NULL,
                                            "another section is for group number %u too; remove one", (unsigned) quota->gid);
         quota->quota = config->quota;
-        r = resolve_keys(section, /* written_only = */ true, &quota->quota, error);
+        r = resolve_keys(section, /* written_only = */ true, topology, &quota->quota, error);
         if (r < 0)
                 return r;
         config->n_group_quotas++;
         return 0;
 }
 
-static int resolve_quotas(const struct config_draft *draft, struct config *config, char *error) {
+static int resolve_quotas(const struct config_draft *draft, const struct topology *topology, struct config *config, char *error) {
         const struct config_section *section = NULL, *common = &no_quota;
         int r;
 
         while ((section = config_draft_next(draft, CONFIG_SECTION_QUOTA, section)))
                 if (strcmp(section->name, "default") == 0)
                         common = section;
-        r = resolve_keys(common, /* written_only = */ false, &config->quota, error);
+        config->quota.max_bytes = UINT64_MAX; /* where MaxBytes= names single page sizes only */
+        r = resolve_keys(common, /* written_only = */ false, topology, &config->quota, error);
         while (r == 0 && (section = config_draft_next(draft, CONFIG_SECTION_QUOTA, section)))
                 if (section != common)
-                        r = strncmp(section->name, "group:", 6) == 0 ? resolve_group_quota(section, config, error) :
-                                                                       resolve_user_quota(section, config, error);
+                        r = strncmp(section->name, "group:", 6) == 0 ? resolve_group_quota(section, topology, config, error) :
+                                                                       resolve_user_quota(section, topology, config, error);
         return r;
 }
 
@@ -160,11 +170,13 @@ int config_load(const struct config_args *args, const struct topology *topology,
         if (r < 0)
                 return r;
         section = config_draft_next(&draft, CONFIG_SECTION_DAEMON, NULL);
-        r = resolve_keys(section ? section : &no_daemon, /* written_only = */ false, config, ret_error);
+        config->socket_is_written = section && section->values[CONFIG_KEY_SOCKET].text;
+        config->socket_mode_is_written = section && section->values[CONFIG_KEY_SOCKET_MODE].text;
+        r = resolve_keys(section ? section : &no_daemon, /* written_only = */ false, topology, config, ret_error);
         if (r == 0)
                 r = resolve_pools(&draft, topology, config, ret_error);
         if (r == 0)
-                r = resolve_quotas(&draft, config, ret_error);
+                r = resolve_quotas(&draft, topology, config, ret_error);
         if (r == 0)
                 *ret_config = *config;
         return r;

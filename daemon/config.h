@@ -17,6 +17,7 @@ struct topology;
 
 #define CONFIG_MAX_POOLS 16            /* chosen */
 #define CONFIG_MAX_NODES 64            /* chosen: larger than any machine of the field; a pool on more nodes is refused */
+#define CONFIG_MAX_PAGE_SIZES 16       /* chosen, as topology.c */
 #define CONFIG_POOL_NAME_BYTES 32      /* WIRE_POOL_NAME_BYTES */
 #define CONFIG_TEXT_BYTES 512          /* an error: one line with a path, a section, a key, a value and a reason */
 
@@ -38,8 +39,15 @@ struct config_pool {
 
 enum config_recycle { CONFIG_RECYCLE_SAME_SERVICE, CONFIG_RECYCLE_SAME_USER, CONFIG_RECYCLE_TRUSTED, CONFIG_RECYCLE_NEVER };
 
+struct config_page_limit {
+        uint64_t page_size_bytes; /* one that the kernel has */
+        uint64_t max_bytes;
+};
+
 struct config_quota { /* per uid; UINT64_MAX / UINT32_MAX is "infinity" */
         uint64_t max_bytes;        /* MaxBytes=, held and in flight, all page sizes */
+        size_t n_page_limits;      /* those of single page sizes, which MaxBytes= has too */
+        struct config_page_limit page_limits[CONFIG_MAX_PAGE_SIZES];
         uint32_t max_grants;       /* MaxGrants= */
         uint32_t max_connections;  /* MaxConnections= */
         uint32_t max_waiting;      /* MaxWaiting=, requests that are not answered yet */
@@ -68,6 +76,7 @@ struct config {
         /* [Daemon] */
         char socket_path[109];     /* Socket=, or where a passed socket listens */
         bool socket_is_passed;     /* by the service manager: Socket= and SocketMode= mean nothing then */
+        bool socket_is_written, socket_mode_is_written; /* not their defaults */
         char socket_group[64];     /* SocketGroup=, empty: none */
         gid_t socket_gid;          /* resolved, or that of a passed socket; (gid_t) -1: none */
         mode_t socket_mode;        /* SocketMode= 0660 */
@@ -87,6 +96,7 @@ struct config {
         uint64_t affinity_timeout_ms; /* AffinityTimeout= 10min */
         uint64_t unmap_after_ms;   /* UnmapAfter= 10s: the daemon's own mapping of a grant that nobody reported as mapped */
         uint64_t sweep_interval_ms;/* SweepInterval= 1min */
+        uint64_t hold_back_ms;     /* HoldBack= 10s: the turn of a request that waits; UINT64_MAX: it does not end */
         enum config_recycle recycle;
         bool share_page_tables;    /* SharePageTables= yes */
         int log_level;             /* LogLevel= info, as LOG_* */

@@ -7,12 +7,12 @@
 
 #include "cleanup.h"
 
-#define OWN_FILES 22       /* 11 were measured, one for each node beside them; chosen: room for the log, the ledger, metrics, /sys */
+#define OWN_FILES 22       /* 11 were measured, two for each node beside them; chosen: room for the log, the ledger, metrics, /sys */
 #define MIN_CLIENT_FILES 16 /* chosen: connections, and descriptions on their way to clients */
 #define MIN_POOL_FILES 24   /* chosen: 12 extents; less would serve nobody */
 
 static uint64_t own_files(size_t n_nodes) {
-        return OWN_FILES + n_nodes;
+        return OWN_FILES + 2 * n_nodes;
 }
 
 uint64_t files_least(size_t n_nodes) {
@@ -32,7 +32,8 @@ int files_share_out(size_t n_nodes, struct files *ret_files) {
         if (n_clients < MIN_CLIENT_FILES)
                 n_clients = MIN_CLIENT_FILES;
         n_pool = n_left - n_clients;
-        ret_files->max_connections = n_clients - n_clients / 4; /* chosen: the rest is for whoever is refused, and for haste */
+        ret_files->max_connections = n_clients - n_clients / 4; /* chosen */
+        ret_files->n_kept = n_clients / 8; /* chosen; as many again are for whoever is refused, and for haste */
         ret_files->max_extents = n_pool / 2; /* whatever they are doing: one grant may have them all */
         return 0;
 }

@@ -8,6 +8,7 @@
 struct files {
         uint64_t max_extents;     /* two descriptors each: its own, and one that is opened for its next grant */
         uint64_t max_connections; /* of clients; whatever MaxConnections= allows */
+        uint64_t n_kept;          /* more connections, for administrators */
 };
 
 /*

@@ -93,6 +93,8 @@ struct grant *grant_free(struct grant *grant) {
 
         if (grant->mapped_here)
                 TAILQ_REMOVE(&broker->mapped_grants, grant, mapped_link);
+        if (grant->n_to_ask > 0)
+                TAILQ_REMOVE(&broker->asked_grants, grant, asked_link);
         TAILQ_REMOVE(&broker->grants, grant, link);
         LIST_REMOVE(grant, id_link);
         broker->n_grants--;
@@ -141,16 +143,75 @@ void grant_publish(struct grant *grant) {
                 broker_timer_set(broker->unmap_timer, broker->config->unmap_after_ms);
 }
 
+void grant_note_returning(struct extent *extent, bool is_returning) {
+        struct grant *grant = extent->grant;
+        struct broker *broker = grant ? grant->broker : NULL;
+        uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
+        uint64_t bytes = grant ? grant->extents[extent->position].bytes : 0;
+
+        if (!grant || extent->returning == is_returning)
+                return;
+        if (!is_returning)
+                quota_uncharge_memory(broker->quota, grant->uid, QUOTA_RETURNING, page_size_bytes, bytes);
+        else if (quota_charge_memory_anyway(broker->quota, grant->uid, QUOTA_RETURNING, page_size_bytes, bytes) < 0)
+                return; /* nobody waits for it then */
+        extent->returning = is_returning;
+        if (!is_returning && broker->n_waiting > 0) /* for the better or the worse */
+                broker_kick(broker);
+}
+
+/* What is charged for it by now is another's business. */
+static void take_extent(struct extent *extent) {
+        struct grant *grant = extent->grant;
+
+        grant_note_returning(extent, false);
+        quota_uncharge_memory(grant->broker->quota, grant->uid, QUOTA_BYTES, extent->node_pool->pool->page_size_bytes,
+                              grant->extents[extent->position].bytes);
+        grant->extents[extent->position].extent = NULL;
+        extent->grant = NULL;
+        grant->broker->n_extents_granted--;
+}
+
 void grant_forget_extent(struct extent *extent) {
         struct grant *grant = extent->grant;
 
         if (!grant)
                 return;
-        quota_uncharge(grant->broker->quota, grant->uid, QUOTA_BYTES, grant->extents[extent->position].bytes);
-        grant->extents[extent->position].extent = NULL;
-        extent->grant = NULL;
+        take_extent(extent);
         grant->n_left--;
-        grant->broker->n_extents_granted--;
+        grant_free_when_over(grant);
+}
+
+void grant_give_up_extent(struct extent *extent, struct lingering_charge *charge) {
+        struct grant *grant = extent->grant;
+
+        take_extent(extent);
+        charge->grant = grant;
+        charge->position = extent->position;
+        memcpy(charge->pool, extent->node_pool->pool->name, sizeof(charge->pool));
+        grant->extents[extent->position].given_up = charge;
+}
+
+int grant_adopt_given_up(struct grant *grant, const struct grant_extent *from, struct lingering_charge *charge) {
+        struct grant_extent *place = &grant->extents[charge->position];
+
+        if (place->extent || place->given_up)
+                return -EEXIST;
+        *place = *from;
+        place->given_up = charge;
+        charge->grant = grant;
+        grant->n_left++;
+        return 0;
+}
+
+void grant_end_given_up(struct lingering_charge *charge) {
+        struct grant *grant = charge->grant;
+
+        if (!grant)
+                return;
+        grant->extents[charge->position].given_up = NULL;
+        charge->grant = NULL;
+        grant->n_left--;
         grant_free_when_over(grant);
 }
 
@@ -171,11 +232,12 @@ uint64_t broker_grant_id(const struct grant *grant) {
         return grant->id;
 }
 
-unsigned broker_grant_next(struct grant *grant, struct wire_d_grant *ret_message, int ret_fds[WIRE_MAX_FDS]) {
+unsigned broker_grant_next(struct grant *grant, unsigned max_fds, struct wire_d_grant *ret_message,
+                           int ret_fds[WIRE_MAX_FDS]) {
         uint32_t n_extents = grant->n_extents - grant->n_sent;
 
-        if (n_extents > WIRE_MAX_FDS)
-                n_extents = WIRE_MAX_FDS;
+        if (n_extents > max_fds)
+                n_extents = max_fds;
         ret_message->grant_id = grant->id;
         ret_message->n_extents_total = grant->n_extents;
         ret_message->first_extent = grant->n_sent;
@@ -257,17 +319,17 @@ int broker_mapped(struct broker *broker, const struct identity *identity, uint64
 
 int broker_release(struct broker *broker, const struct identity *identity, uint64_t grant_id, uint32_t extent) {
         struct grant *grant = find_own(broker, identity, grant_id);
-        uint32_t first, end;
 
         if (!grant)
                 return -ENOENT;
         if (extent != WIRE_ALL_EXTENTS && extent >= grant->n_extents)
                 return -EINVAL;
-        if (extent != WIRE_ALL_EXTENTS && !grant->extents[extent].extent)
+        if (extent != WIRE_ALL_EXTENTS && !grant->extents[extent].extent && !grant->extents[extent].given_up)
                 return -ENOENT;
-        first = extent == WIRE_ALL_EXTENTS ? 0 : extent;
-        end = extent == WIRE_ALL_EXTENTS ? grant->n_extents : extent + 1;
-        returns_ask_grant(broker, grant_id, first, end);
+        if (extent == WIRE_ALL_EXTENTS)
+                returns_ask_grant(broker, grant_id, 0, grant->n_extents);
+        else
+                returns_ask_grant(broker, grant_id, extent, 1);
         return 0;
 }
 
@@ -284,13 +346,13 @@ static void fill_row(const struct broker *broker, const struct grant *grant, uin
                 .pid = (uint32_t) grant->pid,
                 .node = from->node,
                 .page_shift = from->page_shift,
-                .state = returns_wire_state(extent),
+                .state = extent ? returns_wire_state(extent) : WIRE_EXTENT_HELD,
                 .bytes = from->bytes,
                 .age_ms = clock_ms() - grant->created_ms,
                 .dev = from->dev,
                 .ino = from->ino,
         };
-        memcpy(ret_row->pool, extent->node_pool->pool->name, sizeof(ret_row->pool));
+        memcpy(ret_row->pool, extent ? extent->node_pool->pool->name : from->given_up->pool, sizeof(ret_row->pool));
 }
 
 void broker_fill_grants(const struct broker *broker, const struct identity *identity, const struct wire_c_grants *from,
@@ -307,7 +369,7 @@ void broker_fill_grants(const struct broker *broker, const struct identity *iden
                 if (grant->id == from->after_grant_id)
                         first = from->after_extent + 1;
                 for (uint32_t i = first; i < grant->n_extents; i++) {
-                        if (!grant->extents[i].extent)
+                        if (!grant->extents[i].extent && !grant->extents[i].given_up)
                                 continue;
                         if (ret_grants->n_rows == WIRE_MAX_GRANT_ROWS) {
                                 ret_grants->more = 1;

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +28,25 @@ static int slot_of_name(const char *name) {
         return *end == 0 && slot >= 0 && slot < LEDGER_MAX_RECORDS ? (int) slot : -EINVAL;
 }
 
+static void take_metrics(struct inherited *inherited, int fd) {
+        if (inherited->n_metrics < MAX_METRICS_SOCKETS) {
+                inherited->metrics_fds[inherited->n_metrics++] = fd;
+                return;
+        }
+        log_warning(LOG_ID_NO_METRICS, LOG_NO_FIELDS,
+                    "metrics are served on the first %d sockets that were passed for them, ignoring another one",
+                    MAX_METRICS_SOCKETS);
+        (void) safe_close(fd);
+}
+
+/* It may be in the store, where it would stay, with whatever memory it is: of a daemon that knew more than this one. */
+static void forget_stored(const char *name) {
+        char text[300]; /* the manager's names have up to 255 characters */
+
+        (void) snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
+        (void) sd_notify(/* unset_environment= */ 0, text);
+}
+
 static int take_one(struct inherited *inherited, const char *name, int fd) {
         int slot = slot_of_name(name);
 
@@ -36,12 +56,14 @@ static int take_one(struct inherited *inherited, const char *name, int fd) {
                 inherited->inotify_fd = fd;
         else if (slot >= 0 && inherited->n_extents < WARM_MAX_INHERITED)
                 inherited->extents[inherited->n_extents++] = (struct inherited_extent) {.slot = slot, .fd = fd};
-        else if (strcmp(name, "metrics") == 0 && inherited->metrics_fd < 0 && sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0)
-                inherited->metrics_fd = fd;
+        else if (strcmp(name, "metrics") == 0 && sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0)
+                take_metrics(inherited, fd);
         else if (sd_is_socket(fd, AF_UNSPEC, 0, -1) > 0) {
                 if (inherited->listen_fd >= 0) {
                         log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EINVAL)),
-                                  "the service manager passed more than one socket, one is expected (\"%s\" is too many)", name);
+                                  "the service manager passed more than one socket for clients (\"%s\" is too many); a drop-in of "
+                                  "its unit that listens elsewhere begins with an empty ListenSequentialPacket=, and sockets for "
+                                  "metrics have FileDescriptorName=metrics", name);
                         (void) safe_close(fd);
                         return -EINVAL;
                 }
@@ -50,6 +72,7 @@ static int take_one(struct inherited *inherited, const char *name, int fd) {
                 log_warning(LOG_ID_UNKNOWN_FD, LOG_FIELDS(LOG_TEXT("FD_NAME", name)),
                             "the service manager passed \"%s\", which means nothing here, ignoring", name);
                 (void) safe_close(fd);
+                forget_stored(name);
         }
         return 0;
 }
@@ -58,8 +81,8 @@ int inherited_take(struct inherited *ret_inherited) {
         char **names = NULL;
         int n_fds, r = 0;
 
-        ret_inherited->listen_fd = ret_inherited->metrics_fd = ret_inherited->ledger_fd = ret_inherited->inotify_fd = -EBADF;
-        ret_inherited->n_extents = 0;
+        ret_inherited->listen_fd = ret_inherited->ledger_fd = ret_inherited->inotify_fd = -EBADF;
+        ret_inherited->n_extents = ret_inherited->n_metrics = 0;
         n_fds = sd_listen_fds_with_names(/* unset_environment= */ 1, &names);
         for (int i = 0; i < n_fds; i++) {
                 int q = take_one(ret_inherited, names[i], SD_LISTEN_FDS_START + i);
@@ -104,9 +127,10 @@ gid_t inherited_socket_gid(const struct inherited *inherited) {
 
 void inherited_done(struct inherited *inherited) {
         inherited->listen_fd = safe_close(inherited->listen_fd);
-        inherited->metrics_fd = safe_close(inherited->metrics_fd);
         inherited->ledger_fd = safe_close(inherited->ledger_fd);
         inherited->inotify_fd = safe_close(inherited->inotify_fd);
+        for (size_t i = 0; i < inherited->n_metrics; i++)
+                inherited->metrics_fds[i] = safe_close(inherited->metrics_fds[i]);
         for (size_t i = 0; i < inherited->n_extents; i++)
                 inherited->extents[i].fd = safe_close(inherited->extents[i].fd);
 }

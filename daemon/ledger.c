@@ -70,7 +70,7 @@ int ledger_new(struct ledger **ret_ledger) {
 }
 
 static bool record_is_sane(const struct ledger_record *record) {
-        return record->state <= LEDGER_CHARGE && memchr(record->pool, 0, sizeof(record->pool)) &&
+        return record->state <= LEDGER_MEASURED && memchr(record->pool, 0, sizeof(record->pool)) &&
                memchr(record->cgroup, 0, sizeof(record->cgroup)) && record->position < (record->n_extents ? record->n_extents : 1);
 }
 

@@ -21,6 +21,7 @@ enum ledger_state {
         LEDGER_RETURNED = 4, /* nobody holds it and nobody reopened it, but it is not cleared yet */
         LEDGER_PINNED = 5,   /* given up by everybody, but pages are in use: to be dropped once they are not */
         LEDGER_CHARGE = 6,   /* no memory of ours: a file that was given up, and somebody is charged for */
+        LEDGER_MEASURED = 7, /* nobody has it, and it is zero but for its start: methods are measured there */
 };
 
 struct ledger_record {

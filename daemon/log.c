@@ -28,6 +28,7 @@
 
 static atomic_int log_max_level = LOG_INFO;
 static atomic_bool log_to_journal;
+static const char *log_program = "hugezerod";
 
 /* systemd says in $JOURNAL_STREAM which socket it gave us as stderr; stderr may have been redirected since. */
 static bool stderr_is_journal(void) {
@@ -39,6 +40,10 @@ static bool stderr_is_journal(void) {
                 return false;
         /* sd_journal_send(3) is silent when there is no journal: a container may have inherited our stderr alone. */
         return st.st_dev == dev && st.st_ino == ino && access("/run/systemd/journal/socket", W_OK) == 0;
+}
+
+void log_set_program(const char *name) {
+        log_program = name;
 }
 
 void log_open(int max_level) {
@@ -70,7 +75,7 @@ static const char *level_name(int level) {
 
 static void write_line(int level, const char *text) {
         char line[MESSAGE_BYTES + 32];
-        int n = snprintf(line, sizeof(line), "hugezerod: %s: %s\n", level_name(level), text);
+        int n = snprintf(line, sizeof(line), "%s: %s: %s\n", log_program, level_name(level), text);
 
         /* No place is left to complain about stderr. */
         if (write(STDERR_FILENO, line, (size_t) n) < 0)
@@ -117,29 +122,4 @@ void log_message(int level, const char *id, const struct log_field *fields, cons
         if (!log_to_journal || send_record(level, id, fields, text) < 0)
                 write_line(level, text);
         errno = saved_errno;
-}
-
-static uint64_t now_ms(void) {
-        struct timespec now;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t) now.tv_sec * 1000 + (uint64_t) now.tv_nsec / 1000000;
-}
-
-int log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t interval_s) {
-        uint64_t now = now_ms();
-
-        if (now - limit->interval_start_ms >= UINT64_C(1000) * interval_s) {
-                if (limit->n_dropped > 0)
-                        log_notice(LOG_ID_LEFT_OUT, LOG_FIELDS(LOG_NUMBER("MESSAGES", limit->n_dropped)),
-                                   "%" PRIu32 " messages like the next one were left out", limit->n_dropped);
-                *limit = (struct log_limit){.interval_start_ms = now};
-        }
-        if (limit->n_written < burst) {
-                limit->n_written++;
-                return true;
-        }
-        if (limit->n_dropped < UINT32_MAX)
-                limit->n_dropped++;
-        return false;
 }

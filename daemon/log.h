@@ -7,6 +7,7 @@
 
 #include "log-ids.h"
 
+void log_set_program(const char *name); /* borrowed; what lines on stderr begin with, where it is not hugezerod */
 void log_open(int max_level); /* LOG_ERR to LOG_DEBUG; more than that is not written */
 /*
  * Before an exit that was not asked for: gives the journal time to look the process up. It shows a unit only the messages whose
@@ -36,13 +37,3 @@ void log_message(int level, const char *id, const struct log_field *fields, cons
 #define log_warning(id, fields, ...) log_message(LOG_WARNING, id, fields, __VA_ARGS__)
 #define log_notice(id, fields, ...) log_message(LOG_NOTICE, id, fields, __VA_ARGS__)
 #define log_info(id, fields, ...) log_message(LOG_INFO, id, fields, __VA_ARGS__)
-
-/*
- * At most @burst messages per @interval_s through one limit; the next interval's first message is preceded by "N messages like
- * the next one were left out". Loop thread only. Returns true when the message may be written.
- */
-struct log_limit {
-        uint64_t interval_start_ms;
-        uint32_t n_written, n_dropped;
-};
-int log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t interval_s);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "access.h"
@@ -20,6 +21,7 @@
 #include "kernelfs.h"
 #include "log.h"
 #include "manager.h"
+#include "socket-unit.h"
 #include "stdfds.h"
 #include "topology.h"
 #include "warm.h"
@@ -40,7 +42,7 @@ static void print_help(void) {
                "                    or 2M:1G:50%%@0,1; TARGET is per node. Replaces all pools\n"
                "                    of the configuration; may be given several times\n"
                "  --check-config    say whether the configuration is valid, and exit\n"
-               "  --help            show this text, and exit\n"
+               "  --help, -h        show this text, and exit\n"
                "  --version         show the version, and exit\n"
                "\n"
                "See hugezerod(8) and hugezerod.conf(5).\n",
@@ -135,23 +137,33 @@ static int look_at_machine(struct topology **ret_topology) {
         return r;
 }
 
+/* Checked also for --check-config: the service manager calls it in the unit's own namespaces. */
+static int check_users(void) {
+        if (access_sees_all_users("/proc/self/uid_map") && access_sees_all_users("/proc/self/gid_map"))
+                return 0;
+        log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EPERM)),
+                  "hugezerod does not run in a user namespace that lacks users or groups: all that are missing would be one to "
+                  "it, and get each other's memory. Run it outside, or without PrivateUsers=");
+        return -EPERM;
+}
+
 static int run(struct topology *topology, const struct config_args *args, struct config *config) {
         static struct inherited inherited; /* 16 KiB */
+        char passed_path[INHERITED_PATH_BYTES];
         struct manager *manager;
         int r;
 
-        if (!access_sees_all_users("/proc/self/uid_map") || !access_sees_all_users("/proc/self/gid_map")) {
-                log_error(LOG_ID_START_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", EPERM)),
-                          "hugezerod does not run in a user namespace that lacks users or groups: all that are missing would be one to "
-                          "it, and get each other's memory. Run it outside, or without PrivateUsers=");
-                return -EPERM;
-        }
         r = check_file_limit(topology);
         if (r < 0)
                 return r;
         protect_memory();
         r = inherited_take(&inherited);
-        config->socket_is_passed = inherited_socket_path(&inherited, config->socket_path);
+        config->socket_is_passed = inherited_socket_path(&inherited, passed_path);
+        if (config->socket_is_passed) {
+                if (r >= 0 && sd_is_socket(inherited.listen_fd, AF_UNIX, SOCK_SEQPACKET, 1) > 0) /* else it is not served at all */
+                        socket_unit_compare(passed_path, config);
+                (void) memcpy(config->socket_path, passed_path, sizeof(passed_path));
+        }
         if (config->socket_gid == (gid_t) -1)
                 config->socket_gid = inherited_socket_gid(&inherited);
         if (r >= 0)
@@ -161,6 +173,7 @@ static int run(struct topology *topology, const struct config_args *args, struct
                 return r;
         r = manager_run(manager);
         manager_free(manager);
+        (void) sd_notify(/* unset_environment= */ 0, "STATUS="); /* or what it did last would be shown for ever */
         return r;
 }
 
@@ -189,12 +202,16 @@ int main(int argc, char **argv) {
         args.n_pool_specs = arg_n_pool_specs;
         config = malloc(sizeof(*config));
         r = config ? config_load(&args, topology, config, error) : -ENOMEM;
+        if (r >= 0)
+                r = access_check_group(config, error);
         if (r < 0)
                 log_error(LOG_ID_CONFIG_INVALID, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "%s", r == -ENOMEM ? "out of memory" : error);
-        else if (arg_check_config) {
+        else
+                r = check_users();
+        if (r >= 0 && arg_check_config) {
                 printf("The configuration is valid.\n");
                 r = complain_of_output("hugezerod");
-        } else {
+        } else if (r >= 0) {
                 log_open(config->log_level);
                 r = run(topology, &args, config);
         }

@@ -14,7 +14,8 @@ struct topology;
  * @inherited: what the service manager passed; what is used is taken from it, the rest stays the caller's
  * Returns 0 or a negative errno; what failed has been logged.
  */
-int manager_new(struct topology *topology, const struct config_args *args, struct config *config, struct inherited *inherited, struct manager **ret_manager);
+int manager_new(struct topology *topology, const struct config_args *args, struct config *config, struct inherited *inherited,
+                struct manager **ret_manager);
 /* Serves until SIGTERM or SIGINT; reloads on SIGHUP. Returns 0, or a negative errno when the event loop broke. */
 int manager_run(struct manager *manager);
 struct manager *manager_free(struct manager *manager);

@@ -120,13 +120,20 @@ static int outbox_take_room(struct outbox *outbox, uint32_t n_fds) {
 
 /* Sending */
 
+/* A share smaller than a full message is sent in smaller ones; where there is none, that of the least one is waited for. */
+static unsigned outbox_max_fds(const struct outbox *outbox) {
+        uint64_t limit = quota_limit(outbox->group->quota, outbox->uid, QUOTA_FDS_IN_FLIGHT);
+
+        return limit < 1 ? 1 : limit > WIRE_MAX_FDS ? WIRE_MAX_FDS : (unsigned) limit;
+}
+
 static int outbox_send_grant_part(struct outbox *outbox, struct outbox_entry *entry) {
         struct outbox_group *group = outbox->group;
         uint8_t buffer[WIRE_MAX_MESSAGE_BYTES];
         struct wire_message message; /* 4 KiB, not worth clearing: all that is sent is set */
         int fds[WIRE_MAX_FDS], n_bytes, r;
 
-        unsigned n_fds = broker_grant_next(entry->grant, &message.d_grant, fds);
+        unsigned n_fds = broker_grant_next(entry->grant, outbox_max_fds(outbox), &message.d_grant, fds);
         if (n_fds == 0) {
                 outbox_pop(outbox);
                 return 1;
@@ -184,13 +191,13 @@ int outbox_flush(struct outbox *outbox) {
         outbox->flushing = true;
         do
                 r = outbox_send_next(outbox);
-        while (r > 0);
+        while (r > 0 && outbox->n_entries > 0); /* whether the last one was read is asked when it matters */
         outbox->flushing = false;
 
         if (outbox->waiting && !was_waiting)
                 outbox_group_serve(outbox->group);
         if (r != -EAGAIN)
-                return r;
+                return r < 0 ? r : 0;
         if (outbox->waiting)
                 return 0; /* for others, which is not the client's fault */
         uint64_t now_ms = clock_ms();

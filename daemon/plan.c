@@ -113,13 +113,16 @@ static struct extent *find_growable(const struct finder *finder) {
         return best;
 }
 
-/* Claims ready extents for dropping until the kernel would have @bytes; the pieces are claimed already and not among them. */
-static int make_room(struct finder *finder, uint64_t bytes) {
+/*
+ * Claims ready extents for dropping until the kernel would have @bytes and @n_builds may be built; the pieces are claimed already
+ * and not among them.
+ */
+static int make_room(struct finder *finder, uint64_t bytes, uint64_t n_builds) {
         uint64_t room_bytes = finder->terms->freed_bytes + (finder->terms->may_fill ? finder->terms->fillable_bytes : 0);
         struct extent *extent;
         int r;
 
-        while (room_bytes < bytes) {
+        while (room_bytes < bytes || finder->terms->n_new_extents + finder->plan.n_drops < n_builds) {
                 extent = pool_find_expendable(finder->np);
                 if (!extent)
                         return PLAN_NO;
@@ -170,7 +173,7 @@ static int plan_several(struct finder *finder) {
                 return take_piece(finder, extent, left_bytes, PLAN_CUT);
         if (finder->terms->instant_only)
                 return PLAN_NO;
-        r = make_room(finder, left_bytes);
+        r = make_room(finder, left_bytes, 1);
         return r == PLAN_YES ? take_piece(finder, NULL, left_bytes, PLAN_BUILD) : r;
 }
 
@@ -182,7 +185,7 @@ static int plan_grow(struct finder *finder) {
         r = take_piece(finder, base, finder->terms->bytes, base ? PLAN_GROW : PLAN_BUILD);
         if (r < 0)
                 return r;
-        return make_room(finder, missing_bytes);
+        return make_room(finder, missing_bytes, base ? 0 : 1);
 }
 
 /* Enough in all, ready or not? What is being filled is counted whole: its pages are free again when it stops. */
@@ -243,7 +246,7 @@ static int plan_fixed(struct finder *finder) {
                 return PLAN_NO;
         if (finder->terms->may_fill && finder->np->bytes[EXTENT_FILLING] > 0)
                 return PLAN_QUIESCE;
-        r = make_room(finder, left_bytes);
+        r = make_room(finder, left_bytes, left_bytes / extent_bytes);
         for (; r == PLAN_YES && left_bytes > 0; left_bytes -= extent_bytes)
                 r = take_piece(finder, NULL, extent_bytes, PLAN_BUILD);
         return r;
@@ -277,6 +280,14 @@ void pool_plan_done(struct item_plan *plan) {
         free(plan->pieces);
         free(plan->drops);
         *plan = (struct item_plan) {.node_pool = plan->node_pool};
+}
+
+uint64_t pool_plan_bytes(const struct item_plan *plan) {
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < plan->n_pieces; i++)
+                bytes += plan->pieces[i].bytes;
+        return bytes;
 }
 
 int64_t pool_plan_fill_bytes(const struct item_plan *plan) {

@@ -46,7 +46,7 @@ static struct shelf *shelf_of(const struct extent *extent) {
 
 static uint64_t low_bytes_of(const struct config_pool *config, uint64_t target_bytes) {
         if (config->low_millipercent == UINT32_MAX)
-                return config->low_bytes;
+                return config->low_bytes < target_bytes ? config->low_bytes : target_bytes; /* of Target=auto it may be more */
         return target_bytes / 100000 * config->low_millipercent;
 }
 
@@ -122,6 +122,7 @@ struct pool *pool_free(struct pool *pool) {
                 assert(pool_used_bytes(np) == 0);
                 while ((shelf = TAILQ_FIRST(&np->shelves)))
                         shelf_free(np, shelf);
+                free(np->uids_waiting);
         }
         free(pool);
         return NULL;
@@ -207,8 +208,11 @@ int pool_make_ready(struct extent *extent) {
         list_remove(extent);
         extent->state = EXTENT_READY;
         list_insert(extent);
-        /* What is being dropped has a replacement to come, at full speed. */
-        if (pool_used_bytes(np) - np->bytes[EXTENT_DROPPING] >= np->target_bytes && np->n_extents[EXTENT_FILLING] == 0)
+        /* What is dropped has a replacement to come, at full speed. A fixed class may hold one of another size, of before
+         * a restart. */
+        if (pool_used_bytes(np) - np->bytes[EXTENT_DROPPING] + (np->pool->extent_bytes ? np->pool->extent_bytes - 1 : 0) >=
+                    np->target_bytes &&
+            np->n_extents[EXTENT_FILLING] == 0)
                 np->full_once = true;
         return 0;
 }
@@ -313,9 +317,11 @@ uint64_t pool_below_low_bytes(const struct node_pool *np) {
         return ready_bytes < mark_bytes ? mark_bytes - ready_bytes : 0;
 }
 
-void pool_note_paced_wait(struct node_pool *np, uint64_t now_ms) {
+void pool_note_paced_wait(struct node_pool *np, uint64_t refused_bytes, uint64_t now_ms) {
         if (np->paced_wait_since_ms == 0)
                 np->paced_wait_since_ms = now_ms;
+        if (refused_bytes > np->lacked_bytes)
+                np->lacked_bytes = refused_bytes;
 }
 
 uint64_t pool_paced_wait_ms(const struct node_pool *np, uint64_t now_ms) {
@@ -324,7 +330,7 @@ uint64_t pool_paced_wait_ms(const struct node_pool *np, uint64_t now_ms) {
 
 void pool_end_paced_wait(struct node_pool *np, uint64_t now_ms) {
         np->paced_wait_ms = pool_paced_wait_ms(np, now_ms);
-        np->paced_wait_since_ms = 0;
+        np->paced_wait_since_ms = np->lacked_bytes = 0;
 }
 
 void pool_note_request(struct node_pool *np, uint64_t bytes) {

@@ -16,6 +16,7 @@ struct broker;
 struct event;
 struct grant;
 struct node_pool;
+struct request;
 struct service;
 struct work;
 
@@ -29,7 +30,7 @@ enum extent_state {
         EXTENT_SCRUBBING, /* cleared by us, to be kept for its service */
         EXTENT_RENEWING,  /* to be dropped as soon as a new extent took its place */
         EXTENT_DROPPING,  /* on its way back to the kernel */
-        EXTENT_PINNED,    /* given up by everybody, but the pin test found pages in use */
+        EXTENT_PINNED,    /* given up by everybody; the pin test found pages in use, or waits for a user of whom it did */
         _EXTENT_STATE_MAX,
 };
 
@@ -54,6 +55,7 @@ struct extent {
         uint64_t extra_bytes;      /* charged to extra_uid beyond the grant: grown by its holder, or pinned when the grant is over */
         uid_t extra_uid;
         unsigned n_opens;          /* foreign ones since the grant */
+        bool returning;            /* its charge is expected to end: counted as QUOTA_RETURNING of the grant's user */
         bool unlocked;             /* its holder has given up the lock, and it was counted as a doubt */
         unsigned n_asked;          /* how often the flock question said "held" since the close event */
         uint64_t audit_bytes;      /* how far the audit has come in it */
@@ -86,13 +88,21 @@ struct node_pool {
         unsigned n_history, next_history;
         uint64_t hurried_bytes;   /* refill.c's: of extents that are being scrubbed at full speed */
         bool was_low;             /* refill.c's: below the low mark at its last look */
-        uint64_t paced_wait_since_ms, paced_wait_ms; /* a request waits for work that its pace held back; 0: none. In all */
+        uint64_t paced_wait_since_ms, paced_wait_ms; /* somebody lacks memory whose work its pace holds back; 0: nobody. In all */
+        uint64_t lacked_bytes;    /* the most for which one was refused since then; 0: none was */
         uint64_t audit_count;     /* how often an extent was made ready or audited */
         bool full_once;           /* has reached its target since start */
-        bool claimed;             /* broker.c's: an earlier request waits for its memory */
+        bool claimed;             /* broker.c's: a request waits for its memory */
         bool blocked;             /* broker.c's: a request needs its fills to stop: no background fills now */
+        bool is_held;             /* broker.c's and turns.c's: kept for a request, whoever comes later */
+        struct request *turn;     /* turns.c's, as the next: whose turn it is, borrowed; NULL: nobody's */
+        uint64_t turn_since_ms, turns_from_ms; /* nobody's is before */
+        uid_t *uids_waiting;      /* owned: users of whom a request waits for it */
+        size_t n_uids_waiting, uids_room;
         bool paused;              /* refill.c's: the kernel refused pages that its counters promised */
         bool short_logged;
+        bool fills_fail;          /* status-line.c's: it was paused and is not full since */
+        uint64_t reached_bytes;   /* status-line.c's: as much of the target has been there once */
         uint64_t shortfall_bytes; /* what the kernel lacks, as of the last look */
         uint64_t n_exact, n_cut, n_grown, n_built, zeroed_bytes_total, audited_bytes_total, n_audit_errors;
 };
@@ -141,8 +151,8 @@ uint64_t pool_deficit_bytes(const struct node_pool *np);
 uint64_t pool_largest_ready_bytes(const struct node_pool *np);
 /* What is missing to the low mark; UINT64_MAX as long as the pool never was full: nothing is enough then. 0: it is not low. */
 uint64_t pool_below_low_bytes(const struct node_pool *np);
-/* A request waits for what background work has held back till now, and does so no longer. Harmless when it was so already. */
-void pool_note_paced_wait(struct node_pool *np, uint64_t now_ms);
+/* Somebody lacks what background work holds back, and does so no longer. Harmless when it was so already. @refused_bytes: 0: he waits. */
+void pool_note_paced_wait(struct node_pool *np, uint64_t refused_bytes, uint64_t now_ms);
 void pool_end_paced_wait(struct node_pool *np, uint64_t now_ms);
 uint64_t pool_paced_wait_ms(const struct node_pool *np, uint64_t now_ms); /* in all, the present one included */
 void pool_note_request(struct node_pool *np, uint64_t bytes);
@@ -181,6 +191,7 @@ struct plan_terms {
         bool may_fill;            /* memory that is not ready yet counts too: what is being filled and ... */
         uint64_t fillable_bytes;  /* ... pages that the kernel has free and the target lacks */
         uint64_t freed_bytes;     /* pages that the items before this one leave over of what they take apart */
+        uint64_t n_new_extents;   /* so many may be built; each that is dropped makes room for one more */
 };
 
 /* Claims what it uses; undo with pool_plan_undo(). Negative errno: -ENOMEM. */
@@ -188,5 +199,6 @@ int pool_plan(struct node_pool *np, const struct plan_terms *terms, struct item_
 /* Puts all claimed extents of a plan that was not begun back on their shelves and frees its arrays. */
 void pool_plan_undo(struct item_plan *plan);
 void pool_plan_done(struct item_plan *plan); /* frees the arrays only */
+uint64_t pool_plan_bytes(const struct item_plan *plan); /* that are handed out */
 /* Bytes of the pages that a plan takes from the kernel; less than 0: that its drops and cuts give it beyond that. */
 int64_t pool_plan_fill_bytes(const struct item_plan *plan);

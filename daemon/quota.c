@@ -10,6 +10,11 @@
 #include "quota.h"
 #include "wire.h"
 
+#define KEPT_PART 8  /* chosen: one place of so many is kept for users who have few */
+#define MOST_KEPT 64 /* chosen: places */
+#define FEW 3        /* chosen: a program's, a command's, and one to spare */
+#define ALWAYS 3     /* chosen: connections that an administrator may have whatever his limit says */
+
 struct quota_user {
         uid_t uid;
         bool in_group;
@@ -23,7 +28,7 @@ struct quota {
         void *users; /* tsearch tree of struct quota_user */
         TAILQ_HEAD(, quota_user) list;
         uint64_t charged_all[_QUOTA_KIND_MAX];
-        uint64_t max_connections; /* beside the configuration's */
+        uint64_t max_connections, n_kept; /* beside the configuration's */
 };
 
 static int quota_user_compare(const void *a, const void *b) {
@@ -75,10 +80,29 @@ static const struct config_quota *limits_of(const struct quota *quota, uid_t uid
         return &config->quota;
 }
 
+/*
+ * Chosen: a quarter of what the others leave. So who does not read keeps nobody from being served, and many who do not leave
+ * something still.
+ */
+static uint64_t fds_limit(const struct quota *quota, uid_t uid) {
+        uint64_t limit = quota_limit_all(quota, QUOTA_FDS_IN_FLIGHT);
+        uint64_t others = quota->charged_all[QUOTA_FDS_IN_FLIGHT] - quota_used(quota, uid, QUOTA_FDS_IN_FLIGHT);
+
+        return others < limit ? (limit - others) / 4 : 0;
+}
+
+static uint64_t pages_limit(const struct config_quota *limits, enum quota_kind kind) {
+        for (size_t i = 0; i < limits->n_page_limits; i++)
+                if (quota_kind_of_pages(QUOTA_BYTES, limits->page_limits[i].page_size_bytes) == kind)
+                        return limits->page_limits[i].max_bytes;
+        return UINT64_MAX;
+}
+
 static uint64_t quota_limit_user(const struct quota *quota, uid_t uid, enum quota_kind kind) {
-        const struct config *config = quota->config;
         const struct config_quota *limits = limits_of(quota, uid);
 
+        if (kind >= QUOTA_PAGES)
+                return pages_limit(limits, kind);
         switch (kind) {
         case QUOTA_BYTES:
                 return limits->max_bytes;
@@ -90,10 +114,11 @@ static uint64_t quota_limit_user(const struct quota *quota, uid_t uid, enum quot
                 return limit_from_u32(limits->max_waiting);
         case QUOTA_REQUESTS:
                 return limit_from_u32(limits->max_request_rate);
+        case QUOTA_RETURNING:
+                return UINT64_MAX;
         case QUOTA_FDS_IN_FLIGHT:
-                /* Chosen: who does not read cannot keep the rest from being served. */
-                return config->max_fds_in_flight / 4 > WIRE_MAX_FDS ? config->max_fds_in_flight / 4 : WIRE_MAX_FDS;
-        case _QUOTA_KIND_MAX:
+                return fds_limit(quota, uid);
+        default:
                 break;
         }
         assert(!"no such kind of quota");
@@ -120,6 +145,18 @@ static bool fits(uint64_t charged, uint64_t amount, uint64_t limit) {
         return charged <= limit && amount <= limit - charged;
 }
 
+/*
+ * The last places of all users' are for those who have few: else as few users as fill the limit with what each may have would
+ * keep everybody else out for as long as they like.
+ */
+static bool leaves_places(const struct quota *quota, const struct quota_user *user, enum quota_kind kind, uint64_t amount) {
+        uint64_t limit = quota_limit_all(quota, kind), n_kept = limit / KEPT_PART < MOST_KEPT ? limit / KEPT_PART : MOST_KEPT;
+
+        if (kind != QUOTA_CONNECTIONS && kind != QUOTA_WAITING)
+                n_kept = 0;
+        return fits(user ? user->charged[kind] : 0, amount, FEW) || fits(quota->charged_all[kind], amount, limit - n_kept);
+}
+
 int quota_new(const struct config *config, struct quota **ret_quota) {
         assert(config);
 
@@ -141,8 +178,9 @@ struct quota *quota_free(struct quota *quota) {
         return NULL;
 }
 
-void quota_cap_connections(struct quota *quota, uint64_t max_connections) {
+void quota_cap_connections(struct quota *quota, uint64_t max_connections, uint64_t n_kept) {
         quota->max_connections = max_connections;
+        quota->n_kept = n_kept;
 }
 
 void quota_set_config(struct quota *quota, const struct config *config) {
@@ -157,12 +195,30 @@ int quota_charge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t 
 
         if (!fits(user ? user->charged[kind] : 0, amount, quota_limit_user(quota, uid, kind)))
                 r = -EDQUOT;
-        else if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota, kind)))
+        else if (!fits(quota->charged_all[kind], amount, quota_limit_all(quota, kind)) ||
+                 !leaves_places(quota, user, kind, amount))
                 r = -EUSERS;
         else
                 r = quota_charge_anyway(quota, uid, kind, amount);
         if (r < 0 && user)
                 quota_user_check(quota, user); /* it may have joined only */
+        return r;
+}
+
+int quota_charge_administrator(struct quota *quota, uid_t uid) {
+        struct quota_user *user = quota_user_find(quota, uid);
+        uint64_t limit = quota_limit_user(quota, uid, QUOTA_CONNECTIONS), most;
+        int r;
+
+        if (__builtin_add_overflow(quota->max_connections, quota->n_kept, &most))
+                most = UINT64_MAX;
+        if (!fits(user ? user->charged[QUOTA_CONNECTIONS] : 0, 1, limit > ALWAYS ? limit : ALWAYS))
+                r = -EDQUOT;
+        else
+                r = fits(quota->charged_all[QUOTA_CONNECTIONS], 1, most) ? quota_charge_anyway(quota, uid, QUOTA_CONNECTIONS, 1)
+                                                                         : -EUSERS;
+        if (r < 0 && user)
+                quota_user_check(quota, user);
         return r;
 }
 
@@ -189,6 +245,26 @@ void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64
         user->charged[kind] -= amount;
         quota->charged_all[kind] -= amount;
         quota_user_check(quota, user);
+}
+
+enum quota_kind quota_kind_of_pages(enum quota_kind kind, uint64_t page_size_bytes) {
+        unsigned idx = (unsigned) __builtin_ctzll(page_size_bytes) - QUOTA_FIRST_PAGE_SHIFT;
+
+        assert(kind == QUOTA_BYTES || kind == QUOTA_RETURNING);
+        assert(idx < QUOTA_N_PAGE_SIZES);
+        return (kind == QUOTA_BYTES ? QUOTA_PAGES : QUOTA_PAGES_RETURNING) + idx;
+}
+
+int quota_charge_memory_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t page_size_bytes, uint64_t bytes) {
+        int r = quota_charge_anyway(quota, uid, kind, bytes);
+
+        /* There is a record by now, which is all that could fail. */
+        return r < 0 ? r : quota_charge_anyway(quota, uid, quota_kind_of_pages(kind, page_size_bytes), bytes);
+}
+
+void quota_uncharge_memory(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t page_size_bytes, uint64_t bytes) {
+        quota_uncharge(quota, uid, quota_kind_of_pages(kind, page_size_bytes), bytes);
+        quota_uncharge(quota, uid, kind, bytes);
 }
 
 int quota_join(struct quota *quota, uid_t uid, const gid_t *gids, size_t n_gids) {

@@ -8,16 +8,22 @@
 #include <event2/event.h>
 #include <string.h>
 
+#include "audit.h"
 #include "broker-internal.h"
-#include "parse.h"
 #include "clearing.h"
 #include "clock.h"
+#include "log-limit.h"
+#include "parse.h"
+#include "request.h"
 #include "stock.h"
 #include "topology.h"
+#include "warm.h"
 
 #define RETRY_FIRST_S 1  /* chosen (design): looked for again after 1 s, then 2, 4 ... */
 #define RETRY_MAX_S 60   /* ... up to 60 s */
 #define FIXED_FILLS 8    /* chosen: small equal extents under way at once, enough to keep all workers of a node busy */
+#define MERGE_FEWEST 8   /* chosen: of fewer ready extents none are given up for another pool */
+#define MERGE_MOST 64    /* chosen: at once; each of them is looked for among all */
 
 static uint64_t available_to(const struct broker *broker, const struct node_pool *np) {
         return np->paused ? 0 : topology_available_bytes(broker->topology, np->node, np->pool->page_size_bytes);
@@ -33,17 +39,9 @@ uint64_t refill_extents_left(const struct broker *broker) {
 }
 
 uint64_t refill_fillable_bytes(const struct broker *broker, const struct node_pool *np) {
-        uint64_t bytes = pool_deficit_bytes(np), available_bytes, n_left = refill_extents_left(broker);
+        uint64_t bytes = pool_deficit_bytes(np), available_bytes = bytes > 0 ? available_to(broker, np) : 0;
 
-        if (bytes == 0 || n_left == 0)
-                return 0;
-        available_bytes = available_to(broker, np);
-        if (bytes > available_bytes)
-                bytes = available_bytes;
-        /* Those of a fixed class are many. */
-        if (np->pool->extent_bytes != 0 && bytes / np->pool->extent_bytes > n_left)
-                bytes = n_left * np->pool->extent_bytes;
-        return bytes;
+        return bytes < available_bytes ? bytes : available_bytes;
 }
 
 /* A whole extent of a fixed class is let finish: a part of it would serve nobody. */
@@ -69,10 +67,43 @@ static bool raise_all(struct broker *broker, struct node_pool *np, enum extent_s
 }
 
 void refill_raise(struct broker *broker, struct node_pool *np, enum job_urgency urgency) {
-        bool was_paced = raise_all(broker, np, EXTENT_FILLING, urgency) | raise_all(broker, np, EXTENT_SCRUBBING, urgency);
+        bool was_filling = raise_all(broker, np, EXTENT_FILLING, urgency);
+        bool was_paced = raise_all(broker, np, EXTENT_SCRUBBING, urgency) || was_filling;
 
         if (was_paced && urgency == JOB_WAITING)
-                pool_note_paced_wait(np, clock_ms());
+                pool_note_paced_wait(np, /* refused_bytes= */ 0, clock_ms());
+}
+
+static bool is_held_back(const struct broker *broker, const struct node_pool *np) {
+        struct extent *extent;
+
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_SCRUBBING], link)
+                if (stock_is_paced(broker->stock, extent))
+                        return true;
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_FILLING], link)
+                if (stock_is_paced(broker->stock, extent))
+                        return true;
+        return false;
+}
+
+void refill_note_refusal(struct broker *broker, const struct request *request) {
+        for (size_t i = 0; i < request->acquire->n_items; i++) {
+                const struct wire_item *item = &request->acquire->items[i];
+                struct request_candidates candidates;
+
+                request_find_candidates(broker, item, &candidates);
+                for (size_t k = 0; k < candidates.n; k++) {
+                        struct node_pool *np = candidates.node_pools[k];
+                        uint64_t bytes = request_item_bytes(item, np->pool);
+
+                        if (bytes <= np->target_bytes && is_held_back(broker, np))
+                                pool_note_paced_wait(np, bytes, clock_ms());
+                }
+        }
+}
+
+bool refill_is_lacking(const struct broker *broker, const struct node_pool *np) {
+        return np->claimed || (np->lacked_bytes > 0 && pool_ready_bytes(np) < np->lacked_bytes && is_held_back(broker, np));
 }
 
 static enum job_urgency fill_urgency(const struct node_pool *np) {
@@ -107,7 +138,7 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
         if (broker->stopping)
                 return;
         broker_kick(broker);
-        if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
+        if (r < 0 && r != -ENOSPC && r != -ECANCELED && log_limit_pass(LOG_LIMIT_JOBS, LOG_NO_USER))
                 log_error(LOG_ID_FILL_FAILED, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("ERRNO", -r)),
                           "filling an extent of pool %s on node %d failed: %s", np->pool->name, np->node,
                           r == -EXDEV     ? "the kernel placed its pages on another node" :
@@ -124,7 +155,7 @@ static void fill_done(void *userdata, struct extent *extent, int r) {
         }
         r = stock_make_ready(broker->stock, extent);
         if (r < 0) {
-                if (log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
+                if (log_limit_pass(LOG_LIMIT_JOBS, LOG_NO_USER))
                         log_error(LOG_ID_WATCH_FAILED, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("ERRNO", -r)),
                                   "an extent of pool %s cannot be watched and is dropped: %s; raise %s", np->pool->name,
                                   strerror(-r), r == -ENOSPC ? "fs.inotify.max_user_watches" : "the limit of open files");
@@ -155,7 +186,9 @@ static void note_shortfall(struct broker *broker, struct node_pool *np, uint64_t
         arm_retry(broker);
         if (np->short_logged || np->paused) /* why it is paused was said then */
                 return;
-        np->short_logged = true;
+        np->short_logged = log_limit_pass(LOG_LIMIT_SHORTAGES, LOG_NO_USER); /* and with it its end, or neither */
+        if (!np->short_logged)
+                return;
         log_notice(LOG_ID_SHORT, LOG_FIELDS(LOG_NODE_POOL(np), LOG_NUMBER("MISSING_BYTES", np->shortfall_bytes)),
                    "pool %s on node %d is short of %s: the kernel has too few free %s pages there; more are taken as they appear",
                    np->pool->name, np->node, format_size(np->shortfall_bytes, missing),
@@ -209,11 +242,68 @@ static bool has_descriptors(struct broker *broker, struct node_pool *np) {
                 return true;
         broker->capped_at_extents = n_max;
         arm_retry(broker);
-        if (log_limit_pass(&broker->files_limit, /* burst= */ 1, /* interval_s= */ 3600))
+        if (log_limit_pass(LOG_LIMIT_FILES, LOG_NO_USER))
                 log_warning(LOG_ID_FILES_LIMIT, LOG_FIELDS(LOG_TEXT("POOL", np->pool->name), LOG_NUMBER("EXTENTS", n_max)),
                             "the pools stop at %lu extents: the limit of open files leaves room for no more; raise LimitNOFILE= "
                             "(ulimit -n), or choose a larger ExtentSize= for pool %s", (unsigned long) n_max, np->pool->name);
         return false;
+}
+
+/*
+ * Where extents are to be given up for what @lacking lacks: it has any of its own, or the auto pool that keeps most descriptors for
+ * small memory. One that is at it already is let finish.
+ */
+static struct node_pool *find_scattered(struct broker *broker, struct node_pool *lacking) {
+        struct node_pool *found = NULL;
+
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                if (np->pool->extent_bytes != 0 || np->n_extents[EXTENT_READY] < (np == lacking ? 1 : MERGE_FEWEST))
+                        continue;
+                if (np->n_extents[EXTENT_FILLING] > 0 || np->n_extents[EXTENT_DROPPING] > 0)
+                        return NULL;
+                if (np == lacking)
+                        return np;
+                if (!found || np->n_extents[EXTENT_READY] > found->n_extents[EXTENT_READY])
+                        found = np;
+        }
+        return found;
+}
+
+/*
+ * No descriptor is left, as after many small grants: half of the ready extents go, the smallest first, for fewer larger ones. No
+ * more than the kernel has to spare, or somebody else might get their pages.
+ */
+static void merge(struct broker *broker, struct node_pool *lacking) {
+        struct node_pool *np = find_scattered(broker, lacking);
+        uint64_t n = np ? (np->n_extents[EXTENT_READY] + 1) / 2 : 0, spare_bytes = np ? available_to(broker, np) : 0;
+        struct extent *extent;
+
+        for (n = n < MERGE_MOST ? n : MERGE_MOST; n > 0 && (extent = pool_find_expendable(np)); n--) {
+                if (extent->bytes > spare_bytes)
+                        return;
+                spare_bytes -= extent->bytes;
+                pool_move(extent, EXTENT_CLAIMED);
+                returns_drop(broker, extent, /* test_pins= */ true);
+        }
+}
+
+/* So much that this pool's share of half of the descriptors does for all that it lacks. */
+static uint64_t least_fill_bytes(const struct broker *broker, const struct node_pool *np, uint64_t lacking_bytes) {
+        uint64_t n_pools = 0, n_fills, page_bytes = np->pool->page_size_bytes;
+
+        BROKER_FOREACH_NODE_POOL(broker, other)
+                n_pools += other->target_bytes > 0;
+        n_fills = refill_extents_left(broker) / 2 / (n_pools > 0 ? n_pools : 1);
+        return lacking_bytes / (n_fills > 0 ? n_fills : 1) / page_bytes * page_bytes;
+}
+
+static uint64_t next_fill_bytes(const struct broker *broker, const struct node_pool *np, uint64_t available_bytes) {
+        uint64_t bytes = pool_next_fill_bytes(np, available_bytes), least_bytes;
+
+        if (np->pool->extent_bytes != 0)
+                return bytes;
+        least_bytes = least_fill_bytes(broker, np, available_bytes);
+        return bytes < least_bytes ? least_bytes : bytes;
 }
 
 /* Where the extents of a fixed class are too small to measure on, a larger one is filled for that, and dropped again. */
@@ -306,13 +396,15 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
                         note_shortfall(broker, np, deficit_bytes, available_bytes + np->bytes[EXTENT_DROPPING]);
                 else
                         np->shortfall_bytes = 0;
-                if (!has_descriptors(broker, np))
+                if (!has_descriptors(broker, np)) {
+                        merge(broker, np);
                         return;
+                }
                 if (available_bytes > deficit_bytes)
                         available_bytes = deficit_bytes;
                 bytes = probe_bytes(broker, np, available_bytes);
                 if (bytes == 0)
-                        bytes = pool_next_fill_bytes(np, available_bytes);
+                        bytes = next_fill_bytes(broker, np, available_bytes);
                 if (bytes == 0)
                         return;
                 if (start_fill(broker, np, bytes) < 0) {
@@ -324,11 +416,44 @@ static void refill_node(struct broker *broker, struct node_pool *np) {
         }
 }
 
+/* All that it can get for now. */
+static bool has_all(const struct broker *broker, const struct node_pool *np) {
+        return (np->full_once || np->target_bytes == 0 || np->paused || np->shortfall_bytes > 0 || broker->capped_at_extents > 0) &&
+               np->n_extents[EXTENT_FILLING] == 0;
+}
+
+static bool is_filled(const struct broker *broker) {
+        BROKER_FOREACH_NODE_POOL(broker, np)
+                if (!has_all(broker, np))
+                        return false;
+        return true;
+}
+
+/* There are no pages to fill, and what could not be measured meanwhile had another chance when it was idle. */
+static bool is_settled(const struct broker *broker, int node) {
+        bool has_memory = false;
+
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                if (np->node == node && !has_all(broker, np))
+                        return false;
+                has_memory |= np->node == node && pool_used_bytes(np) > 0;
+        }
+        return has_memory && audit_had_round(broker->audit, node);
+}
+
 void refill_run(struct broker *broker) {
         broker->capped_at_extents = 0;
         BROKER_FOREACH_NODE_POOL(broker, np)
                 if (!np->blocked)
                         refill_node(broker, np);
+        BROKER_FOREACH_NODE_POOL(broker, np) {
+                struct clearing *clearing = stock_clearing(broker->stock, np->node);
+
+                if (!clearing->is_settled && is_settled(broker, np->node))
+                        clearing_note_settled(clearing);
+        }
+        if (is_filled(broker))
+                warm_tell_cold(broker);
 }
 
 void refill_on_retry(int fd, short what, void *userdata) {

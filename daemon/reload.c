@@ -199,6 +199,7 @@ static void take_over_settings(struct config *config, const struct config *fresh
         config->affinity_timeout_ms = fresh->affinity_timeout_ms;
         config->unmap_after_ms = fresh->unmap_after_ms;
         config->sweep_interval_ms = fresh->sweep_interval_ms;
+        config->hold_back_ms = fresh->hold_back_ms;
         config->recycle = fresh->recycle;
         config->log_level = fresh->log_level;
         config->quota = fresh->quota;

@@ -8,17 +8,25 @@
 #include <event2/event.h>
 #include <stdlib.h>
 
+#include "audit.h"
 #include "broker-internal.h"
 #include "clock.h"
 #include "identity.h"
+#include "ledger.h"
+#include "log-limit.h"
+#include "parse.h"
 #include "quota.h"
 #include "reclaim.h"
 #include "stock.h"
+#include "topology.h"
 #include "warm.h"
 
 #define BUSY_RETRY_MS 1       /* chosen: a munmap of the daemon's own mapping is under way, which takes microseconds */
 #define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
-#define PIN_AGAIN_MS 10000    /* chosen: each test of a pinned extent costs a worker 165 ms. Until then twice as long each time */
+#define PIN_MAX_MS 60000      /* chosen: each test of a pinned extent takes 165 ms. Until then twice as long each time */
+#define SURELY_HELD 3         /* somebody closed it, but as many questions, within 11 ms, said that somebody has it */
+#define ASKS_PER_TURN 64      /* chosen: of the loop; less than 0.1 ms where all are held */
+#define ASKS_IN_A_ROW 16      /* chosen: then another grant's are due */
 #define MAX_OPENS 64          /* chosen: more than any honest client's; whoever spins would keep the loop busy with events */
 
 static void ask(struct broker *broker, struct extent *extent);
@@ -66,10 +74,12 @@ static void free_timer(struct extent *extent) {
 
 /* Brings what is charged besides the grant to @bytes. For @uid, whoever it was charged to before. */
 static void charge_extra(struct broker *broker, struct extent *extent, uid_t uid, uint64_t bytes) {
-        quota_uncharge(broker->quota, extent->extra_uid, QUOTA_BYTES, extent->extra_bytes);
+        uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
+
+        quota_uncharge_memory(broker->quota, extent->extra_uid, QUOTA_BYTES, page_size_bytes, extent->extra_bytes);
         extent->extra_uid = uid;
         /* Without memory for the books it goes uncharged until the next look. */
-        extent->extra_bytes = quota_charge_anyway(broker->quota, uid, QUOTA_BYTES, bytes) < 0 ? 0 : bytes;
+        extent->extra_bytes = quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0 ? 0 : bytes;
 }
 
 void returns_discard(struct extent *extent) {
@@ -80,7 +90,7 @@ void returns_discard(struct extent *extent) {
 }
 
 static uint64_t pin_delay_ms(unsigned n_asked) {
-        return n_asked < 4 ? PIN_FIRST_MS << n_asked : PIN_AGAIN_MS;
+        return n_asked < 6 ? PIN_FIRST_MS << n_asked : PIN_MAX_MS;
 }
 
 void returns_finish_drop(struct broker *broker, struct extent *extent, int r) {
@@ -89,6 +99,7 @@ void returns_finish_drop(struct broker *broker, struct extent *extent, int r) {
                 return;
         }
         pool_move(extent, EXTENT_PINNED);
+        grant_note_returning(extent, false);
         if (!extent->grant && extent->service && service_uid(extent->service) != SERVICE_OF_ALL && extent->extra_bytes == 0)
                 charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
         if (extent->grant || extent->extra_bytes > 0)
@@ -106,14 +117,29 @@ static void drop_done(void *userdata, struct extent *extent, int r) {
         broker_kick(broker); /* what was to be replaced waited for it to be gone */
 }
 
+uid_t returns_last_uid(const struct extent *extent) {
+        if (extent->grant)
+                return extent->grant->uid;
+        if (extent->extra_bytes > 0)
+                return extent->extra_uid;
+        return extent->service ? service_uid(extent->service) : (uid_t) -1;
+}
+
 void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) {
+        int r;
+
         stock_forget(broker->stock, extent);
         if (extent->timer)
                 (void) event_del(extent->timer);
-        if (extent->state != EXTENT_PINNED)
+        if (extent->state != EXTENT_PINNED) { /* which it stays while it is tested again, and waits for that */
                 extent->n_asked = 0;
-        pool_move(extent, EXTENT_DROPPING);
-        if (stock_drop(broker->stock, extent, test_pins, JOB_DROP, drop_done, broker) < 0) {
+                pool_move(extent, EXTENT_DROPPING);
+        }
+        if (test_pins)
+                r = stock_test_and_drop(broker->stock, extent, returns_last_uid(extent), JOB_DROP, drop_done, broker);
+        else
+                r = stock_drop(broker->stock, extent, JOB_DROP, drop_done, broker);
+        if (r < 0) {
                 /* No memory for a job: here and now, which blocks the loop for a moment, but loses no page. */
                 extent_file_done(&extent->file);
                 drop_done(broker, extent, 0);
@@ -129,7 +155,8 @@ static void free_lingering(struct lingering_charge *charge) {
         struct broker *broker = charge->broker;
 
         TAILQ_REMOVE(&broker->lingering, charge, link);
-        quota_uncharge(broker->quota, charge->uid, QUOTA_BYTES, charge->bytes);
+        grant_end_given_up(charge);
+        quota_uncharge_memory(broker->quota, charge->uid, QUOTA_BYTES, charge->page_size_bytes, charge->bytes);
         service_unref(charge->service);
         free(charge);
 }
@@ -161,13 +188,15 @@ static void end_all_lingering(struct broker *broker) {
         }
 }
 
-static struct lingering_charge *new_lingering(struct broker *broker, uid_t uid, uint64_t bytes, struct service *service) {
+static struct lingering_charge *new_lingering(struct broker *broker, uid_t uid, uint64_t page_size_bytes, uint64_t bytes,
+                                              struct service *service) {
         struct lingering_charge *charge = malloc(sizeof(*charge));
 
         if (!charge)
                 return NULL;
-        *charge = (struct lingering_charge) {.broker = broker, .uid = uid, .bytes = bytes, .slot = -1};
-        if (quota_charge_anyway(broker->quota, uid, QUOTA_BYTES, bytes) < 0) {
+        *charge = (struct lingering_charge) {
+                .broker = broker, .uid = uid, .page_size_bytes = page_size_bytes, .bytes = bytes, .slot = -1};
+        if (quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0) {
                 free(charge);
                 return NULL;
         }
@@ -176,12 +205,14 @@ static struct lingering_charge *new_lingering(struct broker *broker, uid_t uid, 
         return charge;
 }
 
-int returns_adopt_charge(struct broker *broker, uid_t uid, uint64_t bytes, int wd, struct service *service, int slot) {
+int returns_adopt_charge(struct broker *broker, const struct ledger_record *record, int wd, struct service *service, int slot) {
         struct lingering_charge *charge;
 
         if (wd <= 0 && !service)
                 return -ENOENT; /* nothing would ever tell of its end */
-        charge = new_lingering(broker, uid, bytes, service);
+        if (!topology_has_page_size(broker->topology, record->page_size_bytes))
+                return -ENOENT; /* whatever wrote that */
+        charge = new_lingering(broker, record->uid, record->page_size_bytes, record->bytes, service);
         if (!charge)
                 return -ENOMEM;
         if (wd > 0 && reclaim_adopt_detached(broker->reclaim, wd, on_gone, charge) >= 0)
@@ -194,27 +225,29 @@ int returns_adopt_charge(struct broker *broker, uid_t uid, uint64_t bytes, int w
         return 0;
 }
 
-/* One for all that is to end with the same service: whoever makes many of them does not make the daemon grow. */
-static struct lingering_charge *find_lingering(struct broker *broker, uid_t uid, const struct service *service) {
+/* One for all pages of a size that are to end with the same service: whoever makes many of them does not make the daemon grow. */
+static struct lingering_charge *find_lingering(struct broker *broker, uid_t uid, uint64_t page_size_bytes,
+                                               const struct service *service) {
         struct lingering_charge *charge;
 
         TAILQ_FOREACH(charge, &broker->lingering, link)
-                if (charge->wd <= 0 && charge->uid == uid && charge->service == service)
+                if (charge->wd <= 0 && charge->uid == uid && charge->page_size_bytes == page_size_bytes && charge->service == service)
                         return charge;
         return NULL;
 }
 
 /* Until the service ends. Without memory for the books it goes uncharged. */
 static void linger_with_service(struct broker *broker, struct extent *extent, uid_t uid, struct service *service, uint64_t bytes) {
-        struct lingering_charge *charge = find_lingering(broker, uid, service);
+        uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
+        struct lingering_charge *charge = find_lingering(broker, uid, page_size_bytes, service);
 
         if (!charge) {
-                charge = new_lingering(broker, uid, bytes, service);
+                charge = new_lingering(broker, uid, page_size_bytes, bytes, service);
                 if (charge && service)
                         charge->slot = warm_note_charge(broker->warm, extent, charge);
                 return;
         }
-        if (quota_charge_anyway(broker->quota, uid, QUOTA_BYTES, bytes) < 0)
+        if (quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0)
                 return;
         charge->bytes += bytes;
         warm_change_charge(broker->warm, charge->slot, charge->bytes);
@@ -254,7 +287,7 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
                 return;
         uid = grant ? grant->uid : service_uid(service);
         if (watch && extent->wd > 0) {
-                charge = new_lingering(broker, uid, bytes, service);
+                charge = new_lingering(broker, uid, extent->node_pool->pool->page_size_bytes, bytes, service);
                 if (!charge)
                         return;
                 charge->wd = extent->wd;
@@ -262,7 +295,10 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
         } else
                 linger_with_service(broker, extent, uid, service, bytes);
         charge_extra(broker, extent, 0, 0);
-        grant_forget_extent(extent);
+        if (charge && grant)
+                grant_give_up_extent(extent, charge);
+        else
+                grant_forget_extent(extent);
         if (!charge)
                 return;
         extent->wd = 0;
@@ -270,8 +306,16 @@ static void let_charge_linger(struct broker *broker, struct extent *extent, bool
 }
 
 static void log_doubt(struct broker *broker, const struct extent *extent, const char *id, const char *reason) {
+        char size[FORMAT_SIZE_BYTES];
+
         broker->n_doubts++;
-        if (extent->grant && log_limit_pass(&broker->doubt_limit, LOG_BURST, LOG_INTERVAL_S))
+        if (!log_limit_pass(LOG_LIMIT_DOUBTS, extent->grant ? extent->grant->uid : LOG_NO_USER))
+                return;
+        if (!extent->grant) /* it was ready, or its grant is over */
+                log_notice(LOG_ID_MEMORY_LOST, LOG_FIELDS(LOG_NODE_POOL(extent->node_pool), LOG_NUMBER("ERRNO", EBUSY)),
+                           "pool %s, node %d: an extent of %s that nobody had %s", extent->node_pool->pool->name,
+                           extent->node_pool->node, format_size(extent->bytes, size), reason);
+        else
                 log_notice(id,
                            LOG_FIELDS(LOG_NUMBER("GRANT", extent->grant->id), LOG_NUMBER("UID", extent->grant->uid),
                                       LOG_NODE_POOL(extent->node_pool)),
@@ -320,7 +364,7 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
                 return;
         refill_end_hurry(extent);
         if (r < 0 || extent->foreign_open) {
-                if (r != -ENOSPC && log_limit_pass(&broker->job_limit, LOG_BURST, LOG_INTERVAL_S))
+                if (r != -ENOSPC && log_limit_pass(LOG_LIMIT_JOBS, LOG_NO_USER))
                         log_notice(LOG_ID_NOT_KEPT,
                                    LOG_FIELDS(LOG_NODE_POOL(extent->node_pool), LOG_NUMBER("ERRNO", -r)),
                                    "a returned extent of pool %s on node %d is dropped instead of kept: %s",
@@ -347,8 +391,12 @@ static void scrub_done(void *userdata, struct extent *extent, int r) {
  * holder's memory.
  */
 static bool may_keep(const struct broker *broker, const struct extent *extent) {
-        return !extent->reopenable && broker->config->recycle != CONFIG_RECYCLE_NEVER && broker->config->affinity_timeout_ms > 0 && extent->service &&
-               service_exists(extent->service);
+        const struct pool *pool = extent->node_pool->pool;
+
+        if (pool->extent_bytes != 0 && pool->extent_bytes != extent->bytes)
+                return false; /* of another pool, before a restart */
+        return !extent->reopenable && broker->config->recycle != CONFIG_RECYCLE_NEVER &&
+               broker->config->affinity_timeout_ms > 0 && extent->service && service_exists(extent->service);
 }
 
 static void end_grace(struct broker *broker, struct extent *extent) {
@@ -376,6 +424,7 @@ static void begin_grace(struct broker *broker, struct extent *extent) {
         extent->returned_ms = clock_ms();
         charge_punched(broker, extent);
         pool_move(extent, EXTENT_RETURNED);
+        grant_note_returning(extent, true);
         warm_note(broker->warm, extent, LEDGER_RETURNED);
         if (set_timer(broker, extent, broker->config->release_grace_ms) < 0)
                 returns_drop(broker, extent, /* test_pins= */ true);
@@ -404,6 +453,17 @@ static void charge_growth(struct broker *broker, struct extent *extent) {
         charge_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);
 }
 
+/* "Free" without an event: it may have been closed since the queue was read last. True: nothing was heard of that. */
+static bool is_unlocked(struct broker *broker, struct extent *extent) {
+        uint64_t grant_id = extent->grant->id;
+        uint32_t position = extent->position;
+        const struct grant *grant;
+
+        reclaim_drain(broker->reclaim);
+        grant = grant_find(broker, grant_id); /* what came may have been the end of all this */
+        return grant && grant->extents[position].extent == extent && extent->state == EXTENT_GRANTED && !extent->close_event;
+}
+
 static void ask(struct broker *broker, struct extent *extent) {
         int held = extent_file_is_held(&extent->file);
         struct reclaim_facts facts = {
@@ -415,7 +475,8 @@ static void ask(struct broker *broker, struct extent *extent) {
         enum reclaim_action action = reclaim_decide(&facts);
 
         if (action == RECLAIM_KEEP) {
-                if (held == 0 && !extent->unlocked) {
+                grant_note_returning(extent, false);
+                if (held == 0 && !extent->unlocked && is_unlocked(broker, extent)) {
                         extent->unlocked = true;
                         log_doubt(broker, extent, LOG_ID_UNLOCKED,
                                   "was unlocked by its holder; it is his until the kernel says that he has let go");
@@ -425,6 +486,7 @@ static void ask(struct broker *broker, struct extent *extent) {
         if (action == RECLAIM_ASK_AGAIN) {
                 /* Without memory for a timer the sweep asks again. */
                 (void) set_timer(broker, extent, reclaim_ask_delay_ms(extent->n_asked++));
+                grant_note_returning(extent, extent->n_asked < SURELY_HELD);
                 return;
         }
         if (extent->work) {
@@ -437,16 +499,54 @@ static void ask(struct broker *broker, struct extent *extent) {
                 returns_drop_doubtful(broker, extent);
 }
 
-void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t end) {
+/* May free the grant. */
+static void ask_next(struct broker *broker, struct grant *grant) {
+        struct extent *extent = grant->extents[grant->ask_at].extent;
+
+        grant->ask_at = (grant->ask_at + 1) % grant->n_extents;
+        grant->n_to_ask--;
+        if (grant->n_to_ask == 0 || grant->ask_at % ASKS_IN_A_ROW == 0) {
+                TAILQ_REMOVE(&broker->asked_grants, grant, asked_link);
+                if (grant->n_to_ask > 0)
+                        TAILQ_INSERT_TAIL(&broker->asked_grants, grant, asked_link);
+        }
+        if (extent && extent->state == EXTENT_GRANTED)
+                ask(broker, extent);
+}
+
+/* Else whoever asks for much, again and again, would keep everybody waiting. */
+static void ask_while_it_is_our_turn(struct broker *broker) {
+        struct grant *grant;
+
+        for (; broker->n_asks < ASKS_PER_TURN && (grant = TAILQ_FIRST(&broker->asked_grants)); broker->n_asks++)
+                ask_next(broker, grant);
+        if (broker->n_asks > 0 && !evtimer_pending(broker->ask_timer, NULL))
+                broker_timer_set(broker->ask_timer, 0);
+}
+
+void returns_on_ask_timer(int fd, short what, void *userdata) {
+        struct broker *broker = userdata;
+
+        broker->n_asks = 0;
+        ask_while_it_is_our_turn(broker);
+}
+
+void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t n) {
+        struct grant *grant;
+
         /* A client that closes and then releases has its close events in the queue already: those first. */
         reclaim_drain(broker->reclaim);
-        for (uint32_t i = first; i < end; i++) {
-                struct grant *grant = grant_find(broker, grant_id);
-                struct extent *extent = grant ? grant->extents[i].extent : NULL;
-
-                if (extent && extent->state == EXTENT_GRANTED)
-                        ask(broker, extent);
+        grant = grant_find(broker, grant_id);
+        if (!grant)
+                return;
+        if (grant->n_to_ask > 0) /* once more about all of it, from where it is: who repeats himself gets no further otherwise */
+                grant->n_to_ask = grant->n_extents;
+        else {
+                TAILQ_INSERT_TAIL(&broker->asked_grants, grant, asked_link);
+                grant->ask_at = first;
+                grant->n_to_ask = n;
         }
+        ask_while_it_is_our_turn(broker);
 }
 
 /* Nothing is heard of it any more: it has to be asked about by timer. */
@@ -484,10 +584,13 @@ void returns_on_event(void *context, bool opened) {
 }
 
 static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
-        struct extent *extent, *next;
+        struct extent_list *granted = &np->extents[EXTENT_GRANTED];
+        struct extent *extent;
 
-        for (extent = TAILQ_FIRST(&np->extents[EXTENT_GRANTED]); extent; extent = next) {
-                next = TAILQ_NEXT(extent, link);
+        /* Asking about one may be the end of others, so none is remembered as the next. */
+        for (unsigned n = np->n_extents[EXTENT_GRANTED]; n > 0 && (extent = TAILQ_FIRST(granted)); n--) {
+                TAILQ_REMOVE(granted, extent, link);
+                TAILQ_INSERT_TAIL(granted, extent, link);
                 if (doubt) {
                         extent->doubt = true;
                         extent->close_event = is_quiet(extent);
@@ -501,9 +604,10 @@ static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
 void returns_on_overflow(void *userdata) {
         struct broker *broker = userdata;
 
-        log_warning(LOG_ID_EVENTS_LOST, LOG_NO_FIELDS,
-                    "events about granted memory were lost (the inotify queue overflowed): it will go back to the kernel when "
-                    "it is returned; raise fs.inotify.max_queued_events if this happens again");
+        if (log_limit_pass(LOG_LIMIT_EVENTS, LOG_NO_USER))
+                log_warning(LOG_ID_EVENTS_LOST, LOG_NO_FIELDS,
+                            "events about granted memory were lost (the inotify queue overflowed): it will go back to the kernel "
+                            "when it is returned; raise fs.inotify.max_queued_events if this happens again");
         reclaim_find_gone(broker->reclaim);
         BROKER_FOREACH_NODE_POOL(broker, np)
                 ask_all(broker, np, /* doubt= */ true);
@@ -569,6 +673,17 @@ void returns_on_affinity(int fd, short what, void *userdata) {
                 broker_timer_set(broker->affinity_timer, next_ms);
 }
 
+/* Those for whose timer there was no memory. */
+static void ask_pinned(struct broker *broker, struct node_pool *np) {
+        struct extent *extent, *next;
+
+        for (extent = TAILQ_FIRST(&np->extents[EXTENT_PINNED]); extent; extent = next) {
+                next = TAILQ_NEXT(extent, link);
+                if (!extent->work && !(extent->timer && evtimer_pending(extent->timer, NULL)))
+                        returns_drop(broker, extent, /* test_pins= */ true);
+        }
+}
+
 void returns_on_sweep(int fd, short what, void *userdata) {
         struct broker *broker = userdata;
 
@@ -576,10 +691,13 @@ void returns_on_sweep(int fd, short what, void *userdata) {
         reclaim_drain(broker->reclaim);
         BROKER_FOREACH_NODE_POOL(broker, np) {
                 ask_all(broker, np, /* doubt= */ false);
+                ask_pinned(broker, np);
                 pool_drop_empty_shelves(np);
         }
         returns_on_affinity(-1, 0, broker);
         sweep_lingering(broker);
+        audit_on_sweep(broker->audit);
+        log_limit_sweep();
         broker_timer_set(broker->sweep_timer, broker->config->sweep_interval_ms);
 }
 
@@ -587,7 +705,7 @@ uint8_t returns_wire_state(const struct extent *extent) {
         switch (extent->state) {
         case EXTENT_CLAIMED:
         case EXTENT_GRANTED:
-                return extent->close_event ? WIRE_EXTENT_RETURNING : WIRE_EXTENT_HELD;
+                return extent->close_event && extent->n_asked < SURELY_HELD ? WIRE_EXTENT_RETURNING : WIRE_EXTENT_HELD;
         case EXTENT_PINNED:
                 return WIRE_EXTENT_PINNED;
         default:

@@ -26,15 +26,17 @@
 #include "fdpass.h"
 #include "figures.h"
 #include "log.h"
-#include "metrics.h"
+#include "scrape-format.h"
 #include "scrape.h"
 #include "server.h"
+#include "warm.h"
 
 #define MAX_CONNECTIONS 8      /* chosen: two monitoring systems and a few people */
 #define LIFE_MS 5000           /* chosen: an answer takes milliseconds */
 #define IDLE_S 2               /* chosen */
 #define SWEEP_MS 250           /* chosen: with MAX_CONNECTIONS 32 requests a second */
 #define MAX_HEADER_BYTES 4096  /* chosen: Prometheus sends 350 */
+#define MAX_BODY_BYTES 4096    /* chosen: nobody reads it, but who sends a little more than GET is told why that is refused */
 #define MAX_UNREAD_BYTES 16384 /* chosen: evhttp leaves in here what comes behind a request */
 
 struct connection {
@@ -46,18 +48,20 @@ struct scrape {
         struct broker *broker;
         struct server *server;
         struct evhttp *http;
-        struct evconnlistener *listener; /* evhttp's */
+        struct evconnlistener *listeners[MAX_METRICS_SOCKETS]; /* evhttp's */
+        size_t n_listeners;
         struct event *sweep;             /* while there are connections, or accepting has failed */
         struct connection connections[MAX_CONNECTIONS];
 };
 
-/* libevent has no argument of ours for errors of a listener whose connections are evhttp's. There is one listener. */
+/* libevent has no argument of ours for errors of a listener whose connections are evhttp's. All listeners are of this one. */
 static struct scrape *scrape_of_listener;
 
 /* Connections */
 
 static void pause_accepting(struct scrape *scrape) {
-        (void) evconnlistener_disable(scrape->listener);
+        for (size_t i = 0; i < scrape->n_listeners; i++)
+                (void) evconnlistener_disable(scrape->listeners[i]);
         (void) event_add(scrape->sweep, &(struct timeval){.tv_usec = SWEEP_MS * 1000});
 }
 
@@ -87,8 +91,8 @@ static void on_sweep(evutil_socket_t fd, short what, void *userdata) {
                 if (now_ms - at->since_ms >= LIFE_MS)
                         (void) shutdown(bufferevent_getfd(at->stream), SHUT_RDWR);
         }
-        if (n_open < MAX_CONNECTIONS)
-                (void) evconnlistener_enable(scrape->listener);
+        for (size_t i = 0; n_open < MAX_CONNECTIONS && i < scrape->n_listeners; i++)
+                (void) evconnlistener_enable(scrape->listeners[i]);
         if (n_open > 0)
                 (void) event_add(scrape->sweep, &(struct timeval){.tv_usec = SWEEP_MS * 1000});
 }
@@ -166,32 +170,50 @@ static int make_answer(struct scrape *scrape, enum metrics_format format, struct
         return -ENOMEM;
 }
 
-/* Who names OpenMetrics at all prefers it: Prometheus does. */
-static enum metrics_format asked_format(struct evhttp_request *request) {
-        const char *accept = evhttp_find_header(evhttp_request_get_input_headers(request), "Accept");
+static bool is_head(struct evhttp_request *request) {
+        return evhttp_request_get_command(request) == EVHTTP_REQ_HEAD;
+}
 
-        return accept && strstr(accept, "application/openmetrics-text") ? METRICS_OPENMETRICS : METRICS_PROMETHEUS;
+/* With what is in the output buffer. libevent 2.1 would send that for HEAD as well. */
+static void answer(struct evhttp_request *request, int code, const char *reason, const char *type) {
+        struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+        struct evbuffer *buffer = evhttp_request_get_output_buffer(request);
+        char n_bytes[24];
+
+        (void) evhttp_add_header(headers, "Connection", "close");
+        (void) evhttp_add_header(headers, "Content-Type", type);
+        if (is_head(request)) {
+                (void) snprintf(n_bytes, sizeof(n_bytes), "%zu", evbuffer_get_length(buffer));
+                (void) evhttp_add_header(headers, "Content-Length", n_bytes);
+                (void) evbuffer_drain(buffer, evbuffer_get_length(buffer));
+        }
+        evhttp_send_reply(request, code, reason, NULL);
+}
+
+static void refuse(struct evhttp_request *request, int code, const char *reason, const char *text) {
+        (void) evbuffer_add_printf(evhttp_request_get_output_buffer(request), "%s\n", text);
+        answer(request, code, reason, "text/plain; charset=utf-8");
 }
 
 static void on_request(struct evhttp_request *request, void *userdata) {
-        struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-        enum metrics_format format = asked_format(request);
+        enum metrics_format format =
+                scrape_format(evhttp_find_header(evhttp_request_get_input_headers(request), "Accept"));
 
-        if (make_answer(userdata, format, evhttp_request_get_output_buffer(request)) < 0) {
-                evhttp_send_error(request, HTTP_INTERNAL, "out of memory");
-                return;
-        }
-        (void) evhttp_add_header(headers, "Connection", "close");
-        (void) evhttp_add_header(headers, "Content-Type",
-                                 format == METRICS_OPENMETRICS ? METRICS_TYPE_OPENMETRICS : METRICS_TYPE_PROMETHEUS);
-        evhttp_send_reply(request, HTTP_OK, "OK", NULL);
+        if (evhttp_request_get_command(request) != EVHTTP_REQ_GET && !is_head(request)) {
+                (void) evhttp_add_header(evhttp_request_get_output_headers(request), "Allow", "GET, HEAD");
+                refuse(request, HTTP_BADMETHOD, "Method Not Allowed", "Only GET and HEAD are answered");
+        } else if (make_answer(userdata, format, evhttp_request_get_output_buffer(request)) < 0)
+                refuse(request, HTTP_INTERNAL, "Internal Server Error", "out of memory");
+        else
+                answer(request, HTTP_OK, "OK",
+                       format == METRICS_OPENMETRICS ? METRICS_TYPE_OPENMETRICS : METRICS_TYPE_PROMETHEUS);
 }
 
 static void on_other_request(struct evhttp_request *request, void *userdata) {
-        evhttp_send_error(request, HTTP_NOTFOUND, "Only /metrics is here");
+        refuse(request, HTTP_NOTFOUND, "Not Found", "Only /metrics is here");
 }
 
-/* The listener */
+/* The listeners */
 
 static int socket_option(int fd, int option) {
         int value;
@@ -216,58 +238,59 @@ static const char *objection(int fd) {
         return NULL;
 }
 
-static int listen_on(struct scrape *scrape, struct event_base *base, int *listen_fd) {
+static int set_up(struct scrape *scrape, struct event_base *base) {
         scrape->sweep = event_new(base, -1, 0, on_sweep, scrape);
         scrape->http = evhttp_new(base);
         if (!scrape->sweep || !scrape->http)
                 return -ENOMEM;
-        evhttp_set_allowed_methods(scrape->http, EVHTTP_REQ_GET); /* not HEAD: libevent 2.1 would send the text all the same */
+        evhttp_set_allowed_methods(scrape->http, UINT16_MAX); /* all: on_request() refuses, and says what is answered */
         evhttp_set_max_headers_size(scrape->http, MAX_HEADER_BYTES);
-        evhttp_set_max_body_size(scrape->http, 0);
+        evhttp_set_max_body_size(scrape->http, MAX_BODY_BYTES);
         evhttp_set_timeout(scrape->http, IDLE_S);
         evhttp_set_bevcb(scrape->http, on_connection, scrape);
         evhttp_set_gencb(scrape->http, on_other_request, scrape);
-        scrape->listener = evconnlistener_new(base, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, /* backlog= */ 0,
-                                              *listen_fd);
-        if (!scrape->listener)
+        scrape_of_listener = scrape;
+        return evhttp_set_cb(scrape->http, "/metrics", on_request, scrape) < 0 ? -ENOMEM : 0;
+}
+
+static int listen_on(struct scrape *scrape, struct event_base *base, int *fd) {
+        struct evconnlistener *listener;
+
+        listener = evconnlistener_new(base, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, /* backlog= */ 0, *fd);
+        if (!listener)
                 return -ENOMEM;
-        (void) take_fd(listen_fd);
-        if (evhttp_set_cb(scrape->http, "/metrics", on_request, scrape) < 0 ||
-            !evhttp_bind_listener(scrape->http, scrape->listener)) {
-                evconnlistener_free(scrape->listener);
-                scrape->listener = NULL;
+        (void) take_fd(fd);
+        if (!evhttp_bind_listener(scrape->http, listener)) {
+                evconnlistener_free(listener);
                 return -ENOMEM;
         }
-        scrape_of_listener = scrape;
-        evconnlistener_set_error_cb(scrape->listener, on_accept_error);
+        evconnlistener_set_error_cb(listener, on_accept_error);
+        scrape->listeners[scrape->n_listeners++] = listener;
         return 0;
 }
 
-int scrape_new(struct event_base *base, int listen_fd, struct broker *broker, struct server *server,
+int scrape_new(struct event_base *base, int fds[], size_t n_fds, struct broker *broker, struct server *server,
                struct scrape **ret_scrape) {
-        _cleanup_close_ int fd = listen_fd;
-        const char *why_not = objection(fd);
-        struct scrape *scrape;
-        int r;
+        struct scrape *scrape = calloc(1, sizeof(*scrape));
+        int r = scrape ? set_up(scrape, base) : -ENOMEM;
 
-        if (why_not) {
-                log_warning(LOG_ID_NO_METRICS, LOG_NO_FIELDS,
-                            "metrics are not served on the socket that was passed for them, ignoring: %s", why_not);
-                *ret_scrape = NULL;
-                return 0;
+        for (size_t i = 0; i < n_fds && r >= 0; i++) {
+                const char *why_not = objection(fds[i]);
+
+                if (why_not)
+                        log_warning(LOG_ID_NO_METRICS, LOG_NO_FIELDS,
+                                    "metrics are not served on a socket that was passed for them, ignoring: %s", why_not);
+                else
+                        r = listen_on(scrape, base, &fds[i]);
         }
-        scrape = calloc(1, sizeof(*scrape));
-        if (!scrape)
-                return -ENOMEM;
-        scrape->broker = broker;
-        scrape->server = server;
-        r = listen_on(scrape, base, &fd);
-        if (r < 0) {
-                scrape_free(scrape);
-                return r;
-        }
-        *ret_scrape = scrape;
-        return 0;
+        if (r >= 0 && scrape->n_listeners > 0) {
+                scrape->broker = broker;
+                scrape->server = server;
+        } else
+                scrape = scrape_free(scrape);
+        if (r >= 0)
+                *ret_scrape = scrape;
+        return r;
 }
 
 struct scrape *scrape_free(struct scrape *scrape) {

@@ -25,5 +25,7 @@ int server_new(struct event_base *base, const struct config *config, int listen_
                struct worker_pool *closer, struct server **ret_server);
 /* Refuses what waits (ESHUTDOWN), closes all sessions, removes a socket file of our own. */
 struct server *server_free(struct server *server);
+/* After a reload: cuts off those whose users are served no longer. What they hold stays theirs. */
+void server_admit_again(struct server *server);
 uint32_t server_n_sessions(const struct server *server);
 uint32_t server_n_fds_in_flight(const struct server *server);

@@ -19,18 +19,21 @@
 #include "access.h"
 #include "broker.h"
 #include "cleanup.h"
+#include "closing.h"
 #include "config-build.h"
 #include "fdpass.h"
 #include "limit-rows.h"
+#include "limit-texts.h"
+#include "log-limit.h"
+#include "parse.h"
 #include "quota.h"
 #include "reload.h"
 #include "session.h"
 #include "worker.h"
 
 #define MAX_PENDING 8           /* chosen: replies in the outbox beyond which nothing more is read */
-#define MAX_PACKETS_PER_TURN 16 /* chosen */
+#define MAX_PACKETS_PER_TURN 16 /* chosen: of the loop, for all connections of a user together; each has one */
 #define RETRY_MS 100            /* chosen: while something is pending and no event tells of room */
-#define BREACHES_PER_MINUTE 10  /* chosen: log messages about clients that misbehave or are refused, each */
 
 struct session_request {
         struct request request;
@@ -38,15 +41,6 @@ struct session_request {
         uint32_t request_id;
         TAILQ_ENTRY(session_request) link;
         struct wire_c_acquire acquire; /* only the items that there are */
-};
-
-/* A socket that is closed elsewhere, because descriptors in its queue may make that block. */
-struct closing {
-        struct job job;
-        struct quota *quota;
-        uid_t uid;
-        bool charged; /* the connection counts until it is closed */
-        int fd;
 };
 
 struct session {
@@ -66,27 +60,6 @@ struct session {
 };
 
 /* Closing */
-
-static int closing_step(struct job *job) {
-        struct closing *closing = (struct closing *) job;
-        uint8_t byte;
-
-        /* Without room for descriptors: the kernel closes them right there. */
-        while (!fdpass_is_drained(closing->fd))
-                if (recv(closing->fd, &byte, sizeof(byte), MSG_DONTWAIT) < 0)
-                        break;
-        closing->fd = safe_close(closing->fd);
-        return 0;
-}
-
-static void closing_done(struct job *job, int r) {
-        struct closing *closing = (struct closing *) job;
-
-        (void) safe_close(closing->fd); /* a cancelled one: the daemon stops */
-        if (closing->charged)
-                quota_uncharge(closing->quota, closing->uid, QUOTA_CONNECTIONS, 1);
-        free(closing);
-}
 
 /*
  * Reads what the client has sent and we have no use for: closing with unread packets would show the client an error in place of
@@ -108,15 +81,8 @@ static void session_close_socket(struct session *session) {
                 if (session->charged)
                         quota_uncharge(session->context->quota, session->identity.uid, QUOTA_CONNECTIONS, 1);
         } else {
-                struct closing *closing = take_ptr(session->closing);
-                *closing = (struct closing){
-                        .job = {.urgency = JOB_WAITING, .step = closing_step, .done = closing_done},
-                        .quota = session->context->quota,
-                        .uid = session->identity.uid,
-                        .charged = session->charged,
-                        .fd = take_fd(&session->fd),
-                };
-                worker_pool_submit(session->context->closer, &closing->job);
+                closing_begin(take_ptr(session->closing), session->context->closer, take_fd(&session->fd), session->context->quota,
+                              session->identity.uid, session->charged);
         }
         session->charged = false;
 }
@@ -149,10 +115,13 @@ static void send_last_words(int fd, uint32_t request_id, int error, const char *
                 (void) fdpass_send(fd, buffer, (size_t) n_bytes, NULL, 0);
 }
 
-static void session_log(const struct session *session, struct log_limit *limit, const char *id, const char *what,
+/* Fields of messages about a client. */
+#define LOG_PEER(session) LOG_NUMBER("PID", (session)->identity.pid), LOG_NUMBER("UID", (session)->identity.uid)
+
+static void session_log(const struct session *session, enum log_limit limit, const char *id, const char *what,
                         const char *text) {
-        if (log_limit_pass(limit, BREACHES_PER_MINUTE, /* interval_s */ 60))
-                log_notice(id, LOG_FIELDS(LOG_NUMBER("PID", session->identity.pid), LOG_NUMBER("UID", session->identity.uid)),
+        if (log_limit_pass(limit, session->identity.uid))
+                log_notice(id, LOG_FIELDS(LOG_PEER(session)),
                            "%s the client with pid %d and uid %u: %s", what, (int) session->identity.pid,
                            (unsigned) session->identity.uid, text);
 }
@@ -168,7 +137,7 @@ __attribute__((format(printf, 4, 5))) static void session_breach(struct session 
         (void) vsnprintf(text, sizeof(text), fmt, args);
         va_end(args);
         send_last_words(session->fd, request_id, error, text);
-        session_log(session, &session->context->breach_limit, LOG_ID_CLIENT_CUT_OFF, "Cutting off", text);
+        session_log(session, LOG_LIMIT_BREACHES, LOG_ID_CLIENT_CUT_OFF, "Cutting off", text);
         session_end(session);
 }
 
@@ -178,14 +147,14 @@ static void session_check(struct session *session, int r) {
 
         if (context->outboxes.refs_exhausted) {
                 context->outboxes.refs_exhausted = false;
-                if (log_limit_pass(&context->refs_limit, /* burst */ 1, /* interval_s */ 60))
+                if (log_limit_pass(LOG_LIMIT_IN_FLIGHT, LOG_NO_USER))
                         log_warning(LOG_ID_FDS_IN_FLIGHT, LOG_FIELDS(LOG_NUMBER("FDS_IN_FLIGHT", context->outboxes.n_fds_in_flight)),
                                     "Cannot send descriptors: the kernel counts too many of this user in flight (%u of ours); "
                                     "grants wait. Raise LimitNOFILE=, or lower MaxFdsInFlight=",
                                     context->outboxes.n_fds_in_flight);
         }
         if (r == -ETIMEDOUT && !session->ended)
-                session_log(session, &context->breach_limit, LOG_ID_CLIENT_CUT_OFF, "Cutting off", "it does not read its replies");
+                session_log(session, LOG_LIMIT_BREACHES, LOG_ID_CLIENT_CUT_OFF, "Cutting off", "it does not read its replies");
         if (r < 0)
                 session_end(session);
 }
@@ -202,20 +171,36 @@ static void session_send_done(struct session *session, uint32_t request_id) {
         session_send(session, &message);
 }
 
-__attribute__((format(printf, 4, 5))) static void session_refuse(struct session *session, uint32_t request_id, int error,
-                                                                 const char *fmt, ...) {
+static void session_refuse_args(struct session *session, uint32_t request_id, int error, const char *fmt, va_list args) {
         struct wire_message message;
-        va_list args;
 
         message.op = WIRE_D_REFUSED;
         message.request_id = request_id;
         message.d_refused.error = error < 0 ? -error : EIO;
         message.d_refused.reserved = 0;
-        va_start(args, fmt);
         int n = vsnprintf(message.d_refused.text, sizeof(message.d_refused.text), fmt, args);
-        va_end(args);
         message.d_refused.n_text_bytes = (uint16_t) (n < WIRE_MAX_TEXT_BYTES ? n : WIRE_MAX_TEXT_BYTES);
         session_send(session, &message);
+}
+
+__attribute__((format(printf, 4, 5))) static void session_refuse(struct session *session, uint32_t request_id, int error,
+                                                                 const char *fmt, ...) {
+        va_list args;
+
+        va_start(args, fmt);
+        session_refuse_args(session, request_id, error, fmt, args);
+        va_end(args);
+}
+
+/* A request for memory: the only ones that are counted, and whoever refused them, this is where. */
+__attribute__((format(printf, 4, 5))) static void session_refuse_acquire(struct session *session, uint32_t request_id, int error,
+                                                                         const char *fmt, ...) {
+        va_list args;
+
+        broker_count_refused(session->context->broker);
+        va_start(args, fmt);
+        session_refuse_args(session, request_id, error, fmt, args);
+        va_end(args);
 }
 
 /* Requests */
@@ -235,6 +220,7 @@ static void session_request_free(struct session_request *request) {
 
         TAILQ_REMOVE(&session->requests, request, link);
         session->n_requests--;
+        trim_count_freed(&session->context->trim);
         quota_uncharge(session->context->quota, session->identity.uid, QUOTA_WAITING, 1);
         if (request == &session->first_request)
                 session->first_request_used = false;
@@ -257,7 +243,7 @@ static void session_on_refused(struct request *broker_request, int error, const 
         uint32_t request_id = request->request_id;
 
         session_request_free(request);
-        session_refuse(session, request_id, error, "%s", text);
+        session_refuse_acquire(session, request_id, error, "%s", text);
 }
 
 /* Charges the request. */
@@ -286,6 +272,7 @@ static int session_request_new(struct session *session, const struct wire_messag
                offsetof(struct wire_c_acquire, items) + message->c_acquire.n_items * sizeof(struct wire_item));
         TAILQ_INSERT_TAIL(&session->requests, request, link);
         session->n_requests++;
+        trim_count_new(&session->context->trim);
         *ret_request = request;
         return 0;
 }
@@ -319,6 +306,9 @@ static void session_cancel_all(struct session *session) {
 /* Operations */
 
 static void session_do_acquire(struct session *session, const struct wire_message *message) {
+        const struct quota *quota = session->context->quota;
+        uid_t uid = session->identity.uid;
+        char text[WIRE_MAX_TEXT_BYTES + 1];
         struct session_request *request;
 
         if (session_request_find(session, message->request_id) || outbox_has_grant_for(&session->outbox, message->request_id)) {
@@ -327,28 +317,24 @@ static void session_do_acquire(struct session *session, const struct wire_messag
                 return;
         }
         if (session->n_requests >= SESSION_MAX_REQUESTS) {
-                session_refuse(session, message->request_id, -EDQUOT,
-                               "this connection has %d requests that are not answered yet; read their answers first",
-                               SESSION_MAX_REQUESTS);
+                session_refuse_acquire(session, message->request_id, -EDQUOT,
+                                       "this connection has %d requests that are not answered yet; read their answers first",
+                                       SESSION_MAX_REQUESTS);
                 return;
         }
         if (session_count_request(session) == -EDQUOT) {
-                session_refuse(session, message->request_id, -EBUSY,
-                               "uid %u asks for memory more often than its quota allows in one second (MaxRequestRate=)",
-                               (unsigned) session->identity.uid);
+                session_refuse_acquire(session, message->request_id, -EBUSY, "%s", limit_explain(quota, uid, QUOTA_REQUESTS, text));
                 return;
         }
         int r = session_request_new(session, message, &request);
         if (r >= 0)
                 broker_submit(session->context->broker, &request->request);
         else if (r == -EDQUOT)
-                session_refuse(session, message->request_id, r,
-                               "too many requests of uid %u are waiting (MaxWaiting= of its quota)",
-                               (unsigned) session->identity.uid);
+                session_refuse_acquire(session, message->request_id, r, "%s", limit_explain(quota, uid, QUOTA_WAITING, text));
         else if (r == -EUSERS)
-                session_refuse(session, message->request_id, r, "too many requests of all users are waiting (MaxWaiting=)");
+                session_refuse_acquire(session, message->request_id, r, "too many requests of all users are waiting (MaxWaiting=)");
         else
-                session_refuse(session, message->request_id, r, "hugezerod is out of memory for the request itself");
+                session_refuse_acquire(session, message->request_id, r, "hugezerod is out of memory for the request itself");
 }
 
 static void session_do_cancel(struct session *session, const struct wire_message *message) {
@@ -429,7 +415,8 @@ static void session_do_limits(struct session *session, const struct wire_message
 static bool session_may_administer(struct session *session, uint32_t request_id) {
         if (access_is_administrator(session->context->config, session->identity.uid))
                 return true;
-        session_refuse(session, request_id, -EPERM, "uid %u is no administrator: root is, the user that hugezerod runs as, and those of AdminUsers=",
+        session_refuse(session, request_id, -EPERM,
+                       "uid %u is no administrator: root is, the user that hugezerod runs as, and those of AdminUsers=",
                        (unsigned) session->identity.uid);
         return false;
 }
@@ -441,6 +428,10 @@ static void session_do_reload(struct session *session, const struct wire_message
 
         if (!session_may_administer(session, message->request_id))
                 return;
+        if (log_limit_pass(LOG_LIMIT_ORDERS, session->identity.uid))
+                log_notice(LOG_ID_RELOAD_ASKED, LOG_FIELDS(LOG_PEER(session)),
+                           "uid %u, process %d, has the configuration read again", (unsigned) session->identity.uid,
+                           (int) session->identity.pid);
         r = broker_reload(session->context->broker, reloaded->start_keys);
         if (r < 0) {
                 session_refuse(session, message->request_id, r, "%s", reloaded->start_keys);
@@ -448,6 +439,20 @@ static void session_do_reload(struct session *session, const struct wire_message
         }
         reloaded->n_start_keys_bytes = (uint16_t) strlen(reloaded->start_keys);
         session_send(session, &answer);
+}
+
+static void session_log_resize(struct session *session, const struct wire_c_resize *resize) {
+        char size[FORMAT_SIZE_BYTES], node[16];
+
+        if (!log_limit_pass(LOG_LIMIT_ORDERS, session->identity.uid))
+                return;
+        (void) snprintf(node, sizeof(node), resize->node < 0 ? "all nodes" : "node %d", resize->node);
+        log_notice(LOG_ID_RESIZED,
+                   LOG_FIELDS(LOG_PEER(session), LOG_TEXT("POOL", resize->pool), LOG_NUMBER("NODE", resize->node),
+                              LOG_NUMBER("TARGET_BYTES", resize->target_bytes)),
+                   "uid %u, process %d, set the target of %s%s on %s to %s, until the next reload or start",
+                   (unsigned) session->identity.uid, (int) session->identity.pid, resize->pool[0] ? "pool " : "all pools",
+                   resize->pool, node, format_size(resize->target_bytes, size));
 }
 
 static void session_do_resize(struct session *session, const struct wire_message *message) {
@@ -458,10 +463,12 @@ static void session_do_resize(struct session *session, const struct wire_message
         if (!session_may_administer(session, message->request_id))
                 return;
         r = reload_resize(session->context->broker, resize->pool, resize->node, resize->target_bytes, text);
-        if (r >= 0)
-                session_send_done(session, message->request_id);
-        else
+        if (r < 0) {
                 session_refuse(session, message->request_id, r, "%s", text);
+                return;
+        }
+        session_log_resize(session, resize);
+        session_send_done(session, message->request_id);
 }
 
 static void session_do_hello(struct session *session, const struct wire_message *message) {
@@ -545,52 +552,60 @@ static bool session_read(struct session *session) {
 /*
  * As long as nothing is pending, the loop looks for packets only. While something is, it also has to hear of the client's
  * reading, which the kernel reports as an edge on a socket that is writable all along.
+ * @again: the edge is used up and there may be more. A new event sees that, in the next turn: an activated one belongs to this.
  */
-static void session_update_events(struct session *session) {
+static void session_update_events(struct session *session, bool again) {
         struct timeval retry = {.tv_usec = RETRY_MS * 1000};
         bool arm = outbox_needs_wake(&session->outbox);
         int r;
 
-        if (session->ended || arm == session->armed)
+        if (session->ended || (arm == session->armed && !(arm && again)))
                 return;
         session->armed = arm;
-        (void) event_del(arm ? session->on_packet : session->on_room);
+        (void) event_del(session->on_packet);
+        (void) event_del(session->on_room);
         r = arm ? event_add(session->on_room, &retry) : event_add(session->on_packet, NULL);
         if (r < 0)
                 session_end(session);
 }
 
+static unsigned packets_per_turn(const struct session *session) {
+        uint64_t n_sessions = quota_used(session->context->quota, session->identity.uid, QUOTA_CONNECTIONS);
+
+        return n_sessions < 2 ? MAX_PACKETS_PER_TURN :
+               n_sessions < MAX_PACKETS_PER_TURN ? (unsigned) (MAX_PACKETS_PER_TURN / n_sessions) : 1;
+}
+
 static void session_on_packet(evutil_socket_t fd, short events, void *userdata) {
         struct session *session = userdata;
+        unsigned n_packets = 0, max_packets = packets_per_turn(session);
 
         if (events & EV_TIMEOUT)
                 session_breach(session, 0, -ETIMEDOUT, "no C_HELLO came within %u ms",
                                (unsigned) session->context->handshake_ms);
-        else
-                (void) session_read(session);
-        session_update_events(session);
+        else /* a client that asks again at once is served without a turn of the loop in between */
+                while (n_packets < max_packets && session->outbox.n_entries == 0 && session_read(session))
+                        n_packets++;
+        session_update_events(session, /* again= */ false);
 }
 
 static void session_on_room(evutil_socket_t fd, short events, void *userdata) {
         struct session *session = userdata;
-        unsigned n_packets = 0;
+        unsigned n_packets = 0, max_packets = packets_per_turn(session);
 
         session_check(session, outbox_flush(&session->outbox));
-        while (!session->ended && session->outbox.n_entries <= MAX_PENDING && n_packets < MAX_PACKETS_PER_TURN &&
-               session_read(session))
+        while (!session->ended && session->outbox.n_entries <= MAX_PENDING && n_packets < max_packets && session_read(session))
                 n_packets++;
-        if (n_packets == MAX_PACKETS_PER_TURN && !session->ended)
-                event_active(session->on_room, EV_READ, 0); /* others' turn; the edge is used up */
-        else if (events & EV_CLOSED)
+        if (n_packets < max_packets && (events & EV_CLOSED))
                 session_end(session); /* it cannot have anything more to read or to say */
-        session_update_events(session);
+        session_update_events(session, n_packets == max_packets);
 }
 
 static void session_on_changed(void *userdata, int r) {
         struct session *session = userdata;
 
         session_check(session, r);
-        session_update_events(session);
+        session_update_events(session, /* again= */ false);
         if (session->lingering && session->outbox.n_fds_unread == 0)
                 event_active(session->on_ended, EV_TIMEOUT, 0);
 }
@@ -625,23 +640,30 @@ static int session_add_events(struct session *session) {
         return 0;
 }
 
+void session_refuse_waiting(struct session *session, int error, const char *text) {
+        struct session_request *request;
+
+        TAILQ_FOREACH (request, &session->requests, link) {
+                broker_count_refused(session->context->broker);
+                send_last_words(session->fd, request->request_id, error, text);
+        }
+}
+
 /* Not being told its groups is being in none. */
-static int session_admit(struct session *session) {
+static int session_admit(struct session *session, const char *or_what) {
         const struct config *config = session->context->config;
         _cleanup_(identity_groups_done) struct identity_groups groups = {};
         char text[WIRE_MAX_TEXT_BYTES + 1];
 
         if (!config->allow_groups.all || config->n_group_quotas > 0)
                 (void) identity_read_groups(session->fd, &groups);
-        if (access_may_connect(config, &session->identity, &groups)) {
-                int r = config->n_group_quotas > 0 ? quota_join(session->context->quota, session->identity.uid, groups.gids, groups.n) : 0;
-
-                return r;
-        }
+        if (access_may_connect(config, &session->identity, &groups))
+                return config->n_group_quotas > 0 ? quota_join(session->context->quota, session->identity.uid, groups.gids, groups.n) : 0;
         (void) snprintf(text, sizeof(text), "uid %u is not named by AllowUsers=, and none of its groups by AllowGroups=",
                         (unsigned) session->identity.uid);
+        session_refuse_waiting(session, -EACCES, text);
         send_last_words(session->fd, 0, -EACCES, text);
-        session_log(session, &session->context->refused_limit, LOG_ID_CLIENT_REFUSED, "Refusing a connection to", text);
+        session_log(session, LOG_LIMIT_REFUSALS, LOG_ID_CLIENT_REFUSED, or_what, text);
         return -EACCES;
 }
 
@@ -649,22 +671,24 @@ static int session_admit(struct session *session) {
 static int session_charge(struct session *session) {
         char text[WIRE_MAX_TEXT_BYTES + 1];
         uid_t uid = session->identity.uid;
-        int r = quota_charge(session->context->quota, uid, QUOTA_CONNECTIONS, 1);
+        bool may_end_crowds = access_is_administrator(session->context->config, uid);
+        int r = may_end_crowds ? quota_charge_administrator(session->context->quota, uid) :
+                                 quota_charge(session->context->quota, uid, QUOTA_CONNECTIONS, 1);
+        uint64_t limit = quota_limit_all(session->context->quota, QUOTA_CONNECTIONS);
 
         session->charged = r >= 0;
         if (r >= 0)
                 return 0;
         if (r == -EDQUOT)
-                (void) snprintf(text, sizeof(text), "uid %u has too many connections (MaxConnections= of its quota)",
-                                (unsigned) uid);
+                (void) limit_explain(session->context->quota, uid, QUOTA_CONNECTIONS, text);
         else if (r == -EUSERS)
                 (void) snprintf(text, sizeof(text), "there are too many connections of all users (%s)",
-                                quota_limit_all(session->context->quota, QUOTA_CONNECTIONS) < session->context->config->max_connections ?
+                                may_end_crowds || limit < session->context->config->max_connections ?
                                         "LimitNOFILE= of hugezerod, or ulimit -n, leaves room for no more" : "MaxConnections=");
         else
                 (void) snprintf(text, sizeof(text), "hugezerod is out of memory for another connection");
         send_last_words(session->fd, 0, r, text);
-        session_log(session, &session->context->refused_limit, LOG_ID_CLIENT_REFUSED, "Refusing a connection to", text);
+        session_log(session, LOG_LIMIT_REFUSALS, LOG_ID_CLIENT_REFUSED, "Refusing a connection to", text);
         return r;
 }
 
@@ -680,6 +704,7 @@ int session_new(struct session_context *context, int fd, struct session **ret_se
         TAILQ_INIT(&session->requests);
         TAILQ_INSERT_TAIL(&context->sessions, session, link);
         context->n_sessions++;
+        trim_count_new(&context->trim);
         outbox_init(&session->outbox, &context->outboxes, fd, 0, session_on_changed, session);
         if (fdpass_may_arrive(fd)) {
                 session->closing = malloc(sizeof(*session->closing));
@@ -691,7 +716,7 @@ int session_new(struct session_context *context, int fd, struct session **ret_se
         r = identity_read(fd, &session->identity);
         if (r >= 0) {
                 session->outbox.uid = session->identity.uid;
-                r = session_admit(session);
+                r = session_admit(session, "Refusing a connection to");
                 if (r >= 0)
                         r = session_charge(session);
         }
@@ -724,19 +749,22 @@ struct session *session_free(struct session *session) {
         identity_done(&session->identity);
         TAILQ_REMOVE(&context->sessions, session, link);
         context->n_sessions--;
+        trim_count_freed(&context->trim);
         free(session);
         return NULL;
 }
 
-void session_refuse_waiting(struct session *session) {
-        struct session_request *request;
+void session_context_admit_again(struct session_context *context) {
+        struct session *session;
 
-        TAILQ_FOREACH (request, &session->requests, link)
-                send_last_words(session->fd, request->request_id, -ESHUTDOWN, "hugezerod is stopping");
+        TAILQ_FOREACH (session, &context->sessions, link)
+                if (!session->ended && session_admit(session, "Cutting off") == -EACCES)
+                        session_end(session);
 }
 
 int session_context_init(struct session_context *context, struct event_base *base, struct broker *broker, struct quota *quota,
-                         const struct config *config, struct worker_pool *closer, void (*ended)(struct session_context *context, struct session *session)) {
+                         const struct config *config, struct worker_pool *closer,
+                         void (*ended)(struct session_context *context, struct session *session)) {
         *context = (struct session_context){
                 .base = base,
                 .broker = broker,
@@ -748,7 +776,7 @@ int session_context_init(struct session_context *context, struct event_base *bas
         };
         TAILQ_INIT(&context->sessions);
         context->second = event_new(base, -1, 0, on_second, context);
-        if (!context->second)
+        if (!context->second || trim_init(&context->trim, base) < 0)
                 return -ENOMEM;
         return outbox_group_init(&context->outboxes, base, broker, quota);
 }
@@ -759,5 +787,6 @@ void session_context_done(struct session_context *context) {
                 quota_end_second(context->quota);
                 event_free(context->second);
         }
+        trim_done(&context->trim);
         outbox_group_done(&context->outboxes);
 }

@@ -76,6 +76,11 @@ static void fill_pool_row(const struct broker *broker, const struct node_pool *n
         (void) snprintf(ret_row->clear_method, sizeof(ret_row->clear_method), "%s", clear_method_of(np, clearing));
 }
 
+/* A pool that is removed is there as long as clients have something of it. */
+static bool is_shown(const struct node_pool *np) {
+        return !np->pool->removed || pool_used_bytes(np) > 0;
+}
+
 void broker_fill_pools(const struct broker *broker, uint32_t first_row, struct wire_d_pools *ret_pools) {
         uint32_t row = 0;
 
@@ -83,7 +88,7 @@ void broker_fill_pools(const struct broker *broker, uint32_t first_row, struct w
         ret_pools->first_row = first_row;
         ret_pools->reserved = 0;
         BROKER_FOREACH_NODE_POOL(broker, np)
-                if (row++ >= first_row && ret_pools->n_rows < WIRE_MAX_POOL_ROWS)
+                if (is_shown(np) && row++ >= first_row && ret_pools->n_rows < WIRE_MAX_POOL_ROWS)
                         fill_pool_row(broker, np, &ret_pools->rows[ret_pools->n_rows++]);
         ret_pools->n_rows_total = row;
 }

@@ -2,8 +2,8 @@
 /*
  * What stock.c (the loop thread) and stock-work.c (the workers) share.
  *
- * A work has up to five stages: set-up, slices, clearing, touching, finish. All but the slices of a large fill run as one job on one
- * worker of the extent's node; those are shared out among several, because two threads populate up to 1.6 times as fast as one,
+ * A work has up to five stages: set-up, slices, clearing (or reading), touching, finish. All but the slices of a large fill run as
+ * one job on one worker of the extent's node; those are shared out among several, because two threads populate up to 1.6 times as fast as one,
  * while one thread that clears saturates memory already.
  */
 #pragma once
@@ -14,15 +14,17 @@
 #include "clear.h"
 #include "clearing.h"
 #include "files.h"
+#include "pin-tests.h"
 #include "stock.h"
 
 enum stage { STAGE_SETUP, STAGE_SLICES, STAGE_CLEARING, STAGE_TOUCHING, STAGE_FINISH, STAGE_END };
 
 struct work_kind {
         int (*setup)(struct work *work);
-        int (*slice)(struct work *work, uint64_t offset_bytes, uint64_t bytes); /* NULL: set-up is all */
-        int (*clear)(struct work *work); /* 1: there is more; NULL: nothing is to be cleared */
-        int (*finish)(struct work *work, int r);
+        int (*slice)(struct work *work, uint64_t offset_bytes, uint64_t bytes); /* NULL: nothing is populated slice by slice */
+        /* Only moves bytes of mapped memory, so in the background it may wait. 1: there is more; NULL: there are none to move. */
+        int (*clear)(struct work *work);
+        int (*finish)(struct work *work, int r); /* NULL: set-up is all */
         bool is_touched;          /* when all else has succeeded */
         bool is_zeroed_by_slices; /* a slice costs its size, not next to nothing */
 };
@@ -37,6 +39,7 @@ struct part {
 struct stock_node {
         int node;
         struct worker_pool *workers;
+        struct pin_tests pin_tests;
         struct clearing clearing;
 };
 
@@ -48,6 +51,11 @@ struct work {
         const struct work_kind *kind;
         uint64_t from_bytes, to_bytes;
         bool test_pins;
+        bool was_mapped; /* audit: it stays so */
+        uid_t test_uid; /* whose pins they would be */
+        bool may_measure;        /* of an audit: it may write to the start of the memory, which the ledger knows */
+        TAILQ_ENTRY(work) test_link; /* pin-tests.c's, as the next: it has begun */
+        bool test_runs;
         bool is_overcommitted; /* the host allows surplus pages; then how many there were before it was mapped: */
         uint64_t n_surplus;    /* of the node */
         bool in_rounds;   /* the loop thread submits the slices, part by part */
@@ -91,4 +99,6 @@ void work_plan_step(struct part *part);
 /* Whether the daemon keeps its mapping of a ready extent. */
 bool work_stays_mapped(const struct stock *stock, const struct extent_file *file);
 bool work_is_probe(const struct work *work);
+/* Of an extent that is idle: how much of its start methods are measured on. */
+uint64_t work_measured_bytes(const struct extent_file *file);
 int work_verify_placement(const struct extent_file *file, int node, uint64_t offset_bytes, uint64_t bytes);

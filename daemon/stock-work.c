@@ -239,17 +239,22 @@ static int unmap_setup(struct work *work) {
         return 0;
 }
 
+uint64_t work_measured_bytes(const struct extent_file *file) {
+        uint64_t bytes = file->bytes < CLEAR_CALIBRATE_BYTES ? file->bytes : CLEAR_CALIBRATE_BYTES;
+
+        return bytes - bytes % file->page_size_bytes;
+}
+
 /*
  * The memory is idle: what was not measured when it was filled has another chance here, until somebody comes. Measuring leaves
  * nothing but zeroes, so what was not zero is looked for before. 1, as of clear_verify(): it was found.
  */
 static int measure_idle(struct work *work, size_t *ret_offset_bytes) {
         struct clearing *clearing = &work->node->clearing;
-        uint64_t bytes = work->file->bytes < CLEAR_CALIBRATE_BYTES ? work->file->bytes : CLEAR_CALIBRATE_BYTES;
+        uint64_t bytes = work_measured_bytes(work->file);
         int r;
 
-        bytes -= bytes % work->file->page_size_bytes;
-        if (!clearing_may_learn(clearing, bytes))
+        if (!work->may_measure || !clearing_may_learn(clearing, bytes))
                 return 0;
         r = populate_slice(work, 0, bytes);
         if (r >= 0)
@@ -260,27 +265,45 @@ static int measure_idle(struct work *work, size_t *ret_offset_bytes) {
 }
 
 /*
- * In one step, so that whoever wants the extent waits for no more than this. Not bound to the node, which the kernel refuses when
- * its memory is gone: all pages are there, and where they are is asked.
+ * Reading is a step of its own, because it alone may be done in the idle class; all three take no longer than reading. Not bound to
+ * the node, which the kernel refuses when its memory is gone: all pages are there, and where they are is asked.
  */
 static int audit_setup(struct work *work) {
-        bool is_mapped = work->file->addr;
-        size_t offset_bytes = 0;
-        int r = is_mapped ? 0 : extent_file_map(work->file, /* node= */ -1);
+        struct extent_check check;
+        int r = extent_file_check(work->file, &check);
 
-        if (r >= 0)
-                r = populate_slice(work, work->from_bytes, work->to_bytes - work->from_bytes);
-        if (r >= 0)
-                r = clear_verify((char *) work->file->addr + work->from_bytes, work->to_bytes - work->from_bytes, &offset_bytes);
+        work->was_mapped = work->file->addr;
+        if (r >= 0 && check.present_bytes < work->file->bytes)
+                r = -EFAULT; /* populating would hide that somebody had his hands in it */
+        if (r >= 0 && !work->was_mapped)
+                r = extent_file_map(work->file, /* node= */ -1);
+        return r < 0 ? r : populate_slice(work, work->from_bytes, work->to_bytes - work->from_bytes);
+}
+
+static int audit_read(struct work *work) {
+        size_t offset_bytes = 0;
+        int r;
+
+        if (atomic_load(&work->stop))
+                return -ECANCELED;
+        r = clear_verify((char *) work->file->addr + work->from_bytes, work->to_bytes - work->from_bytes, &offset_bytes);
         work->found_bytes = work->from_bytes + offset_bytes;
+        return r > 0 ? -EBADMSG : r;
+}
+
+static int audit_finish(struct work *work, int r) {
+        size_t offset_bytes;
+
         if (r == 0) {
                 r = measure_idle(work, &offset_bytes);
-                if (r > 0)
+                if (r > 0) {
                         work->found_bytes = offset_bytes;
+                        r = -EBADMSG;
+                }
         }
-        if (!is_mapped)
+        if (!work->was_mapped)
                 extent_file_unmap(work->file);
-        return r > 0 ? -EBADMSG : r;
+        return r;
 }
 
 const struct work_kind work_kind_fill = {
@@ -290,7 +313,7 @@ const struct work_kind work_kind_scrub = {
 const struct work_kind work_kind_cut = {.setup = cut_setup};
 const struct work_kind work_kind_drop = {.setup = drop_setup};
 const struct work_kind work_kind_unmap = {.setup = unmap_setup};
-const struct work_kind work_kind_audit = {.setup = audit_setup};
+const struct work_kind work_kind_audit = {.setup = audit_setup, .clear = audit_read, .finish = audit_finish};
 
 /* From stage to stage */
 
@@ -357,9 +380,9 @@ static int do_stage(struct work *work) {
         switch (work->stage) {
         case STAGE_SETUP:
                 work->result = work->kind->setup(work);
-                if (!work->kind->slice)
+                if (!work->kind->finish)
                         return 0;
-                work->stage = work->result < 0 ? STAGE_FINISH : STAGE_SLICES;
+                work->stage = work->result < 0 ? STAGE_FINISH : work->kind->slice ? STAGE_SLICES : STAGE_CLEARING;
                 /* Back to the loop, which brings in the other workers. */
                 return work->in_rounds && work->stage == STAGE_SLICES ? 0 : 1;
         case STAGE_SLICES:

@@ -23,7 +23,10 @@ static void submit_parts(struct work *work, unsigned n_parts) {
                 work->n_parts_submitted = n_parts;
         for (unsigned i = 0; i < n_parts; i++) {
                 work_plan_step(&work->parts[i]);
-                worker_pool_submit(work->node->workers, &work->parts[i].job);
+                if (work->test_pins)
+                        pin_tests_add(&work->node->pin_tests, work);
+                else
+                        worker_pool_submit(work->node->workers, &work->parts[i].job);
         }
 }
 
@@ -132,6 +135,8 @@ static void part_done(struct job *job, int r) {
         }
         if (--work->n_parts_running > 0)
                 return;
+        if (work->test_pins)
+                pin_tests_end(&work->node->pin_tests, work);
         if (work->in_rounds && work->stage == STAGE_SLICES) {
                 note_round(work);
                 if (!atomic_load(&work->stop) && atomic_load(&work->next_bytes) < work->to_bytes)
@@ -168,6 +173,8 @@ static int work_start(struct stock *stock, struct extent *extent, const struct w
         work->urgent_bytes = template->urgent_bytes;
         work->in_rounds = template->in_rounds;
         work->test_pins = template->test_pins;
+        work->test_uid = template->test_uid;
+        work->may_measure = template->may_measure;
         work->done = template->done;
         work->userdata = template->userdata;
         atomic_store(&work->failed_bytes, UINT64_MAX);
@@ -176,8 +183,12 @@ static int work_start(struct stock *stock, struct extent *extent, const struct w
                 work->parts[i] = (struct part) {
                         .work = work, .job = {.urgency = urgency, .step = work_step, .done = part_done}};
         extent->work = work;
-        if (kind == &work_kind_fill || kind == &work_kind_cut || kind == &work_kind_drop)
+        if (work->test_pins && (extent->grant || extent->extra_bytes > 0))
+                warm_note(stock->warm, extent, LEDGER_PINNED); /* the test may be long in coming: its charge survives us */
+        else if (kind == &work_kind_fill || kind == &work_kind_cut || kind == &work_kind_drop)
                 warm_note_busy(stock->warm, extent);
+        else if (work->may_measure)
+                warm_note_measured(stock->warm, extent, /* begins= */ true);
         submit_parts(work, 1);
         return 0;
 }
@@ -208,19 +219,24 @@ void stock_stop_fill(struct stock *stock, struct extent *extent) {
         (void) stock_raise(stock, extent, JOB_WAITING); /* or it stops when its pace allows */
 }
 
+bool stock_is_paced(const struct stock *stock, const struct extent *extent) {
+        enum job_urgency urgency = extent->work ? extent->work->parts[0].job.urgency : JOB_WAITING;
+
+        return stock->config->background_bytes_per_s != UINT64_MAX && (urgency == JOB_SCRUB || urgency == JOB_FILL);
+}
+
 bool stock_raise(struct stock *stock, struct extent *extent, enum job_urgency urgency) {
+        bool was_paced = stock_is_paced(stock, extent);
         struct work *work = extent->work;
-        enum job_urgency before;
 
         if (!work || work->parts[0].job.urgency <= urgency)
                 return false;
-        before = work->parts[0].job.urgency;
         for (unsigned i = 0; i < work->n_parts; i++)
                 if (i < work->n_parts_submitted)
                         worker_pool_raise(work->node->workers, &work->parts[i].job, urgency);
                 else
                         work->parts[i].job.urgency = urgency;
-        return stock->config->background_bytes_per_s != UINT64_MAX && (before == JOB_SCRUB || before == JOB_FILL);
+        return was_paced;
 }
 
 int stock_cut(struct stock *stock, struct extent *extent, uint64_t to_bytes, stock_done_fn done, void *userdata) {
@@ -235,9 +251,15 @@ int stock_scrub(struct stock *stock, struct extent *extent, enum job_urgency urg
         return work_start(stock, extent, &work_kind_scrub, urgency, 1, &template);
 }
 
-int stock_drop(struct stock *stock, struct extent *extent, bool test_pins, enum job_urgency urgency, stock_done_fn done,
-               void *userdata) {
-        struct work template = {.test_pins = test_pins, .done = done, .userdata = userdata};
+int stock_drop(struct stock *stock, struct extent *extent, enum job_urgency urgency, stock_done_fn done, void *userdata) {
+        struct work template = {.done = done, .userdata = userdata};
+
+        return work_start(stock, extent, &work_kind_drop, urgency, 1, &template);
+}
+
+int stock_test_and_drop(struct stock *stock, struct extent *extent, uid_t uid, enum job_urgency urgency, stock_done_fn done,
+                        void *userdata) {
+        struct work template = {.test_pins = true, .test_uid = uid, .done = done, .userdata = userdata};
 
         return work_start(stock, extent, &work_kind_drop, urgency, 1, &template);
 }
@@ -250,15 +272,21 @@ void stock_unmap(struct stock *stock, struct extent *extent) {
 }
 
 int stock_audit(struct stock *stock, struct extent *extent, uint64_t bytes, stock_done_fn done, void *userdata) {
+        struct clearing *clearing = &node_of(stock, extent->node_pool->node)->clearing;
         struct work template = {.from_bytes = extent->audit_bytes, .to_bytes = extent->audit_bytes + bytes, .done = done,
-                                .userdata = userdata};
+                                .may_measure = clearing_may_learn(clearing, extent->bytes), .userdata = userdata};
 
         return work_start(stock, extent, &work_kind_audit, JOB_AUDIT, 1, &template);
 }
 
 void stock_stop_audit(struct stock *stock, struct extent *extent) {
         atomic_store(&extent->work->stop, true); /* it may be measuring */
-        worker_pool_cancel(extent->work->node->workers, &extent->work->parts[0].job);
+        if (!worker_pool_cancel(extent->work->node->workers, &extent->work->parts[0].job))
+                (void) stock_raise(stock, extent, JOB_WAITING); /* or what is left of it waits for what others leave */
+}
+
+bool stock_lacks_idle_class(const struct stock *stock) {
+        return stock->n_nodes > 0 && worker_pool_lacks_idle(stock->nodes[0].workers);
 }
 
 bool stock_is_idle(struct stock *stock, int node) {
@@ -310,7 +338,13 @@ int stock_make_ready(struct stock *stock, struct extent *extent) {
 }
 
 /* On the loop thread: nobody is served yet, and 1 GiB takes half a millisecond. */
-int stock_adopt(struct stock *stock, struct extent *extent) {
+static int clear_measured(const struct clearing *clearing, const struct extent_file *file) {
+        uint64_t bytes = work_measured_bytes(file);
+
+        return clear_pages(clearing_method(clearing, bytes), file->addr, bytes / clear_base_page_bytes());
+}
+
+int stock_adopt(struct stock *stock, struct extent *extent, bool was_measured) {
         const struct node_pool *np = extent->node_pool;
         struct extent_check check;
         int node = np->node;
@@ -326,6 +360,8 @@ int stock_adopt(struct stock *stock, struct extent *extent) {
                 r = extent_file_populate(&extent->file, 0, extent->file.bytes);
         if (r >= 0)
                 r = work_verify_placement(&extent->file, node, 0, extent->file.bytes);
+        if (r >= 0 && was_measured)
+                r = clear_measured(&node_of(stock, node)->clearing, &extent->file);
         if (!work_stays_mapped(stock, &extent->file))
                 extent_file_unmap(&extent->file);
         clearing_want_extents(&node_of(stock, node)->clearing, np->pool->extent_bytes, np->target_bytes);
@@ -382,8 +418,12 @@ static int add_node(struct stock *stock, int number) {
         unsigned n_workers = workers_per_node(stock->config, topology_n_nodes(stock->topology));
         int r = worker_pool_new(stock->base, stock->topology, number, n_workers, &node->workers);
 
-        if (r < 0)
+        if (r >= 0)
+                r = pin_tests_init(&node->pin_tests, stock->base, stock->topology, number);
+        if (r < 0) {
+                node->workers = worker_pool_free(node->workers);
                 return r;
+        }
         node->node = number;
         clearing_init(&node->clearing, stock->config, number, n_workers);
         stock->n_nodes++;
@@ -433,8 +473,10 @@ void stock_set_pace(struct stock *stock, uint64_t bytes_per_s) {
 }
 
 void stock_stop(struct stock *stock) {
-        for (size_t i = 0; i < stock->n_nodes; i++)
+        for (size_t i = 0; i < stock->n_nodes; i++) {
+                pin_tests_done(&stock->nodes[i].pin_tests);
                 stock->nodes[i].workers = worker_pool_free(stock->nodes[i].workers);
+        }
 }
 
 struct stock *stock_free(struct stock *stock) {

@@ -33,6 +33,8 @@ int stock_add_nodes(struct stock *stock);
 void stock_set_pace(struct stock *stock, uint64_t bytes_per_s);
 /* Borrowed; what is known about clearing on a node. */
 struct clearing *stock_clearing(struct stock *stock, int node);
+/* Whether the workers do without the idle class, as one that entered it could not leave it again. */
+bool stock_lacks_idle_class(const struct stock *stock);
 /* Whether the workers of a node have nothing to do. */
 bool stock_is_idle(struct stock *stock, int node);
 
@@ -45,14 +47,21 @@ bool stock_is_idle(struct stock *stock, int node);
 int stock_fill(struct stock *stock, struct extent *extent, uint64_t to_bytes, enum job_urgency urgency, uint64_t urgent_bytes,
                stock_done_fn done, void *userdata);
 void stock_stop_fill(struct stock *stock, struct extent *extent);
+/* Whether a pace holds its work back. */
+bool stock_is_paced(const struct stock *stock, const struct extent *extent);
 /* Returns whether a pace held its work back till now. */
 bool stock_raise(struct stock *stock, struct extent *extent, enum job_urgency urgency);
 int stock_cut(struct stock *stock, struct extent *extent, uint64_t to_bytes, stock_done_fn done, void *userdata);
 /* Repopulates what was punched, clears all of it, verifies its nodes. Any failure means: drop it. */
 int stock_scrub(struct stock *stock, struct extent *extent, enum job_urgency urgency, stock_done_fn done, void *userdata);
-/* r: 0: gone, the file is closed; -EBUSY: the pin test found pages in use, the file is still open. */
-int stock_drop(struct stock *stock, struct extent *extent, bool test_pins, enum job_urgency urgency, stock_done_fn done,
-               void *userdata);
+/* r: 0: gone, the file is closed. */
+int stock_drop(struct stock *stock, struct extent *extent, enum job_urgency urgency, stock_done_fn done, void *userdata);
+/*
+ * With the pin test, in turn: pin-tests.h. r: 0: gone; -EBUSY: it found pages in use, the file is still open.
+ * @uid: who may have pinned them
+ */
+int stock_test_and_drop(struct stock *stock, struct extent *extent, uid_t uid, enum job_urgency urgency, stock_done_fn done,
+                        void *userdata);
 /* Takes the daemon's own mapping of a granted extent away. Nobody is told when. */
 void stock_unmap(struct stock *stock, struct extent *extent);
 /*
@@ -69,8 +78,11 @@ void stock_stop_audit(struct stock *stock, struct extent *extent);
  * is as before and must be dropped.
  */
 int stock_make_ready(struct stock *stock, struct extent *extent);
-/* Verifies an extent that a predecessor left as ready: seals, size, every page present and on its node, held by nobody. */
-int stock_adopt(struct stock *stock, struct extent *extent);
+/*
+ * Verifies an extent that a predecessor left as ready: seals, size, every page present and on its node, held by nobody.
+ * @was_measured: methods were measured on it when the predecessor ended. What they wrote to is cleared, which takes 30 ms.
+ */
+int stock_adopt(struct stock *stock, struct extent *extent, bool was_measured);
 /* Seals, opens the description if that was not done ahead, makes it reopenable: everything but sending it. */
 int stock_prepare_grant(struct stock *stock, struct extent *extent, bool reopenable);
 /* Closes what the daemon itself opened of an extent that is to be dropped; its watch goes too. */

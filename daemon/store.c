@@ -28,15 +28,10 @@ struct store {
         struct worker_pool *thread;
         struct job job;
         bool running, closing;
+        unsigned n_queued; /* and being sent */
         struct store_ops queued;  /* loop thread */
         struct store_ops sending; /* the job's while it runs */
 };
-
-bool store_is_offered(void) {
-        const char *limit = getenv("FDSTORE");
-
-        return getenv("NOTIFY_SOCKET") && limit && atoi(limit) > 0;
-}
 
 /* Worker thread */
 static int send_batch(struct job *job) {
@@ -70,7 +65,8 @@ static void submit(struct store *store) {
         worker_pool_submit(store->thread, &store->job);
 }
 
-static void op_free(struct store_op *op) {
+static void op_free(struct store *store, struct store_op *op) {
+        store->n_queued--;
         (void) safe_close(op->fd);
         if (op->done)
                 op->done(op->userdata);
@@ -91,7 +87,7 @@ static void batch_done(struct job *job, int r) {
         TAILQ_CONCAT(&done, &store->sending, link);
         while ((op = TAILQ_FIRST(&done))) {
                 TAILQ_REMOVE(&done, op, link);
-                op_free(op);
+                op_free(store, op);
         }
         if (!store->closing)
                 submit(store);
@@ -127,7 +123,7 @@ struct store *store_free(struct store *store) {
         (void) send_batch(&store->job);
         while ((op = TAILQ_FIRST(&store->sending))) {
                 TAILQ_REMOVE(&store->sending, op, link);
-                op_free(op);
+                op_free(store, op);
         }
         free(store);
         return NULL;
@@ -143,8 +139,13 @@ static int enqueue(struct store *store, const char *name, int fd, void (*done)(v
         op->done = done;
         op->userdata = userdata;
         TAILQ_INSERT_TAIL(&store->queued, op, link);
+        store->n_queued++;
         submit(store);
         return 0;
+}
+
+unsigned store_n_queued(const struct store *store) {
+        return store->n_queued;
 }
 
 int store_add(struct store *store, const char *name, int fd) {

@@ -290,10 +290,6 @@ static void read_default_page_size(struct topology *topology) {
                 topology->default_page_size_bytes = size_kib * 1024;
 }
 
-static void topology_freep(struct topology **topology) {
-        *topology = topology_free(*topology);
-}
-
 int topology_new(const char *sysfs_root, struct topology **ret_topology) {
         _cleanup_(topology_freep) struct topology *topology = calloc(1, sizeof(*topology));
         struct nodes *nodes;

@@ -14,6 +14,9 @@ struct topology;
 /* @sysfs_root: "/sys"; a test passes a tree of its own. Returns 0, -ENOSYS (kernel without hugetlb), -ENOMEM, ... */
 int topology_new(const char *sysfs_root, struct topology **ret_topology);
 struct topology *topology_free(struct topology *topology);
+static inline void topology_freep(struct topology **topology) {
+        *topology = topology_free(*topology);
+}
 /*
  * Looks at the nodes again; other threads may be asking meanwhile. Returns 1: some have come or gone, or have got or lost memory
  * or CPUs; 0: none; or a negative errno, and nothing has changed.

@@ -23,14 +23,17 @@ struct inherited_extent {
         int slot, fd;
 };
 
+#define MAX_METRICS_SOCKETS 8 /* chosen: loopback, a management network and a local collector, by both versions of IP */
+
 /* What the service manager passed at start. */
 struct inherited {
-        int listen_fd, metrics_fd, ledger_fd, inotify_fd; /* -EBADF: none */
-        size_t n_extents;
+        int listen_fd, ledger_fd, inotify_fd; /* -EBADF: none */
+        size_t n_extents, n_metrics;
+        int metrics_fds[MAX_METRICS_SOCKETS];
         struct inherited_extent extents[WARM_MAX_INHERITED];
 };
 
-/* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket, or than one named "metrics". */
+/* Reads and unsets $LISTEN_FDS, $LISTEN_FDNAMES. -EINVAL: more than one socket for clients. */
 int inherited_take(struct inherited *ret_inherited);
 /* Where the passed socket listens; an abstract name begins with "@". False: none was passed, or it is no unix socket. */
 #define INHERITED_PATH_BYTES 109 /* of sockaddr_un, and a 0 */
@@ -40,7 +43,8 @@ gid_t inherited_socket_gid(const struct inherited *inherited);
 void inherited_done(struct inherited *inherited); /* closes what nobody took */
 
 /*
- * *ret_warm is NULL where no store is offered or WarmExtents=0. Takes @inherited's ledger; where there is none, or one of
+ * *ret_warm is NULL where nothing may be stored (no store is offered, or WarmExtents=0) and nothing was inherited: else that has to
+ * be taken out of the store. Takes @inherited's ledger; where there is none, or one of
  * another version, begins a new one, and all inherited extents are dropped by warm_adopt().
  * @inotify_fd: borrowed; stored too. -EBADF: it was inherited, and is stored already.
  */
@@ -55,10 +59,15 @@ struct warm *warm_free(struct warm *warm);
  */
 unsigned warm_adopt(struct broker *broker, struct inherited *inherited, bool have_events);
 
+/* Says once in the log, when memory is ready that is not stored, how much and why. When the pools are filled, and later. */
+void warm_tell_cold(struct broker *broker);
+
 /* Written before what it says takes effect outside. The first one that says READY puts the extent into the store. */
 void warm_note(struct warm *warm, struct extent *extent, enum ledger_state state);
 /* Before its content or size becomes uncertain. */
 void warm_note_busy(struct warm *warm, struct extent *extent);
+/* Of one that is ready: before methods are measured on it, and when they have been. What measuring leaves is zero. */
+void warm_note_measured(struct warm *warm, struct extent *extent, bool begins);
 /*
  * A charge that outlives @extent has a record of its own. Returns its slot, or a negative errno: then it ends with this daemon.
  * Records for charges are few, so that nobody can take those of extents away.

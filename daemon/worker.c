@@ -24,7 +24,6 @@
 enum job_state {
         JOB_STATE_QUEUED,
         JOB_STATE_RUNNING,
-        JOB_STATE_STOPPING, /* running, cancelled */
         JOB_STATE_FINISHED, /* in the list of finished ones, or its done() runs */
 };
 
@@ -47,9 +46,10 @@ struct worker_pool {
         bool in_done; /* loop thread only */
 
         int policy;    /* written before the threads begin, as the next: the scheduling class of this process */
-        bool may_idle; /* threads can leave the idle class again */
+        bool may_idle;   /* threads can leave the idle class again */
+        bool lacks_idle; /* they cannot, which is why there is none */
 
-        pthread_mutex_t lock; /* guards the seven below; urgency (writing), state, result, link and worker of every job in here */
+        pthread_mutex_t lock; /* guards the seven below; urgency (writing), state, has_begun, result, link and worker of every job in here */
         pthread_cond_t wake;  /* a job was queued, or stopping; waits by the monotonic clock */
         struct job_list queued[_JOB_URGENCY_MAX];
         struct job_list finished;
@@ -163,6 +163,7 @@ static void run_job(struct worker *worker, struct job *job) {
 
         TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
         job->state = JOB_STATE_RUNNING;
+        job->has_begun = true;
         job->worker = worker;
         worker->job = job;
         for (;;) {
@@ -170,10 +171,10 @@ static void run_job(struct worker *worker, struct job *job) {
                 r = run_step(worker, job);
                 pthread_mutex_lock(&pool->lock);
 
-                if (r <= 0 || job->state == JOB_STATE_STOPPING) {
+                if (r <= 0) {
                         worker->job = NULL;
                         wake_for_scrub(pool);
-                        return finish_job(pool, job, r <= 0 ? r : -ECANCELED);
+                        return finish_job(pool, job, r);
                 }
                 if (pool->stopping || most_urgent(pool, job->urgency) || !may_step(pool, job))
                         break;
@@ -268,6 +269,7 @@ static void find_idle_class(struct worker_pool *pool) {
                 return; /* an operator who wants real time wants no idle class */
         if (pthread_create(&thread, NULL, try_idle_class, pool) == 0)
                 pthread_join(thread, NULL);
+        pool->lacks_idle = !pool->may_idle;
 }
 
 static int start_threads(struct worker_pool *pool, unsigned n_threads) {
@@ -339,6 +341,12 @@ int worker_pool_new(struct event_base *base, const struct topology *topology, in
         return 0;
 }
 
+/* Lock held. */
+static void cancel_queued(struct worker_pool *pool, struct job *job) {
+        TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
+        finish_job(pool, job, -ECANCELED);
+}
+
 /* All threads are gone: what was queued last is cancelled. A done() may submit again, and is told again. */
 static void cancel_all(struct worker_pool *pool) {
         struct job_list jobs = TAILQ_HEAD_INITIALIZER(jobs);
@@ -346,7 +354,7 @@ static void cancel_all(struct worker_pool *pool) {
 
         do {
                 while ((job = most_urgent(pool, _JOB_URGENCY_MAX)))
-                        worker_pool_cancel(pool, job);
+                        cancel_queued(pool, job);
                 TAILQ_CONCAT(&jobs, &pool->finished, link);
                 call_done(pool, &jobs);
         } while (!TAILQ_EMPTY(&pool->finished) || most_urgent(pool, _JOB_URGENCY_MAX));
@@ -374,6 +382,10 @@ struct worker_pool *worker_pool_free(struct worker_pool *pool) {
 
 unsigned worker_pool_n_threads(const struct worker_pool *pool) {
         return pool->n_threads;
+}
+
+bool worker_pool_lacks_idle(const struct worker_pool *pool) {
+        return pool->lacks_idle;
 }
 
 void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s) {
@@ -416,6 +428,7 @@ void worker_pool_submit(struct worker_pool *pool, struct job *job) {
         assert(job->step && job->done && job->urgency < _JOB_URGENCY_MAX);
         pthread_mutex_lock(&pool->lock);
         pool->n_jobs++;
+        job->has_begun = false;
         if (job->urgency == JOB_WAITING)
                 pool->n_awaited++;
         queue_job(pool, job);
@@ -450,12 +463,13 @@ int worker_run_beside(void *(*run)(void *userdata), void *userdata, pthread_t *r
         return -pthread_create(ret_thread, NULL, run, userdata);
 }
 
-void worker_pool_cancel(struct worker_pool *pool, struct job *job) {
+bool worker_pool_cancel(struct worker_pool *pool, struct job *job) {
+        bool is_cancelled;
+
         pthread_mutex_lock(&pool->lock);
-        if (job->state == JOB_STATE_QUEUED) {
-                TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
-                finish_job(pool, job, -ECANCELED);
-        } else if (job->state == JOB_STATE_RUNNING)
-                job->state = JOB_STATE_STOPPING;
+        is_cancelled = job->state == JOB_STATE_QUEUED && !job->has_begun;
+        if (is_cancelled)
+                cancel_queued(pool, job);
         pthread_mutex_unlock(&pool->lock);
+        return is_cancelled;
 }

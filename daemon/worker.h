@@ -51,6 +51,7 @@ struct job {
         TAILQ_ENTRY(job) link;
         int result;
         int state;
+        bool has_begun; /* a step of it has */
         struct worker *worker; /* that runs it */
 };
 
@@ -59,6 +60,8 @@ int worker_pool_new(struct event_base *base, const struct topology *topology, in
 /* Asks all to stop at the next slice, joins them, calls done(-ECANCELED) for what is left, frees. */
 struct worker_pool *worker_pool_free(struct worker_pool *pool);
 unsigned worker_pool_n_threads(const struct worker_pool *pool);
+/* Whether background work that would may not: a thread could not leave the idle class again. */
+bool worker_pool_lacks_idle(const struct worker_pool *pool);
 /* Loop thread. Of background work, from now on; UINT64_MAX, which is how a pool begins: no pace. */
 void worker_pool_set_pace(struct worker_pool *pool, uint64_t bytes_per_s);
 /* Any thread. How many JOB_SCRUB run at a time from now on; until then as many as there are threads. */
@@ -73,5 +76,5 @@ bool worker_pool_is_awaited(struct worker_pool *pool);
 void worker_pool_submit(struct worker_pool *pool, struct job *job);
 /* Loop thread. Raises (never lowers) the urgency of a job that waits or runs. */
 void worker_pool_raise(struct worker_pool *pool, struct job *job, enum job_urgency urgency);
-/* Loop thread. A waiting job is done(-ECANCELED) soon, a running one after its present step. A finished one ends as it did. */
-void worker_pool_cancel(struct worker_pool *pool, struct job *job);
+/* Loop thread. Whether it will be done(-ECANCELED) soon. No: a step of it has begun, and the next ones give back what that one took. */
+bool worker_pool_cancel(struct worker_pool *pool, struct job *job);

@@ -17,7 +17,7 @@
  * In one call, on a connection that the library keeps for the process:
  *
  *     void *memory;
- *     int r = hugezero_alloc(UINT64_C(1) << 30, 0, HUGEZERO_NODE_ANY, 0, &memory);
+ *     int r = hugezero_alloc(UINT64_C(1) << 30, 0, HUGEZERO_NODE_LOCAL, 0, &memory);
  *     if (r < 0)
  *             errx(1, "1 GiB: %s: %s", strerror(-r), hugezero_conn_get_error_text(NULL));
  *     ...
@@ -48,7 +48,8 @@
  *
  *   -ECONNRESET  the daemon is gone: stopped, restarted, or it has cut this client off
  *   -EBADMSG     what came is not a message of the protocol, or its descriptors do not match it
- *   -EPROTO      daemon and library have no version of the protocol in common (hugezero_conn_open() only)
+ *   -EPROTO      daemon and library have no version of the protocol in common, or what answers at the socket does not speak
+ *                it (hugezero_conn_open() only)
  *   -ECHILD      the connection was opened by another process, which forked this one
  *   -EBADF       this program has closed the connection's descriptor, which it must not (closefrom(3), close_range(2))
  */
@@ -70,14 +71,20 @@ struct hugezero_request; /* up to 16 items, and its way to the daemon and back *
 struct hugezero_grant;   /* what one request gave: extents and their descriptors */
 struct hugezero_status;  /* a snapshot of the daemon's figures */
 
-/* Any node: the daemon takes the memory from where it has most of it. */
+/* Any node: of those that can serve at once the daemon takes the one with most memory ready, else whichever can serve. */
 #define HUGEZERO_NODE_ANY (-1)
 /* The node of the CPU that the calling thread runs on when the item is added; a wish, as with HUGEZERO_NODE_PREFERRED. */
 #define HUGEZERO_NODE_LOCAL (-2)
 
 /* Flags of hugezero_request_add_item(); hugezero_alloc() takes the first one too. */
 
-/* The node is a wish: the others follow by distance. Without it the item comes from that node or not at all. */
+/*
+ * The node is a wish: the others follow by distance. A nearer node serves before a farther one whenever it has enough memory
+ * ready, in whatever pieces: where none of them is large enough, the largest is grown, and the kernel zeroes what that lacks,
+ * even though a farther node could serve at once. Only when no node has enough ready may the item be served out of what is being
+ * filled or, with HUGEZERO_MISS_WAIT and HUGEZERO_MISS_FILL, has to be filled, the nearest node first again. Nodes at the same
+ * distance count as one. Without this flag the item comes from that node or not at all.
+ */
 #define HUGEZERO_NODE_PREFERRED UINT32_C(0x1)
 /* The item may come as several extents, each with its own descriptor, where one of that size cannot be had. */
 #define HUGEZERO_SEVERAL_FDS UINT32_C(0x2)
@@ -110,7 +117,7 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
 /* What the daemon does with a request when the memory is not ready. */
 
 #define HUGEZERO_MISS_FAIL UINT32_C(0) /* refuse at once */
-#define HUGEZERO_MISS_WAIT UINT32_C(1) /* wait until memory comes back or is filled, first come first served */
+#define HUGEZERO_MISS_WAIT UINT32_C(1) /* wait until memory comes back or is filled, in turn */
 #define HUGEZERO_MISS_FILL UINT32_C(2) /* have the kernel zero what is missing now, within the pool's target */
 
 #define HUGEZERO_MAX_ITEMS 16           /* items of one request: a limit of the protocol */
@@ -133,7 +140,7 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
  * Errors:     -ENOENT        no socket there: hugezerod is not installed, never started, or uses another path
  *             -ECONNREFUSED  a socket file, but nobody listens: hugezerod has stopped
  *             -EACCES        the socket's permissions keep this user out; see SocketGroup= and SocketMode=
- *             -EPROTO        no common version of the protocol
+ *             -EPROTO        no common version of the protocol, or what answers there does not speak it
  *             -EUSERS        the daemon has as many clients as it is allowed to have
  *             -EDQUOT        this uid has as many connections as it is allowed to have
  *             -ETIMEDOUT     something listens but did not answer within 10 s
@@ -145,6 +152,24 @@ struct hugezero_status;  /* a snapshot of the daemon's figures */
  * Since:      0.1
  */
 HUGEZERO_EXPORT int hugezero_conn_open(const char *socket_path, struct hugezero_conn **ret_conn);
+
+/**
+ * hugezero_conn_open_within - hugezero_conn_open(), with a time of the caller's
+ * @socket_path:  as there
+ * @timeout_ms:   at most so long it waits for the daemon's answer, 1 at least; a healthy daemon answers in milliseconds
+ * @ret_conn:     as there
+ *
+ * A service manager that listens for a daemon which it cannot start lets every client wait until its time is over.
+ *
+ * Guarantee:  as hugezero_conn_open()
+ * Threads:    any
+ * Blocks:     until the daemon answers, at most @timeout_ms
+ * Returns:    0, or a negative errno; nothing is open on failure
+ * Errors:     those of hugezero_conn_open(); -ETIMEDOUT after @timeout_ms
+ *             -EINVAL  @timeout_ms is less than 1
+ * Since:      0.1
+ */
+HUGEZERO_EXPORT int hugezero_conn_open_within(const char *socket_path, int32_t timeout_ms, struct hugezero_conn **ret_conn);
 
 /**
  * hugezero_conn_close - close a connection
@@ -211,8 +236,11 @@ HUGEZERO_EXPORT int hugezero_conn_dispatch(struct hugezero_conn *conn);
 
 /**
  * hugezero_conn_get_error_text - why the last call failed, in words
- * @conn:  open connection, or NULL: the calling thread's last failed hugezero_conn_open(), hugezero_alloc() or hugezero_free().
- *         Borrowed.
+ * @conn:  open connection, or NULL: of the calling thread's calls that have no connection (hugezero_conn_open(),
+ *         hugezero_request_add_item() and _set_miss(), hugezero_alloc(), hugezero_free()) the last that has failed. Borrowed.
+ *
+ * A request has a connection from hugezero_request_submit() until it is collected; -EINVAL of hugezero_request_cancel() and
+ * hugezero_request_finish() for one that is not on its way is told with NULL.
  *
  * One line in English without a full stop: the daemon's reason when it has refused something, the library's own otherwise.
  * With HUGEZERO_FALLBACK_MMAP it says why the fall-back was taken.
@@ -374,7 +402,8 @@ HUGEZERO_EXPORT int hugezero_request_cancel(struct hugezero_request *request);
  *             -EAGAIN       HUGEZERO_MISS_FAIL: not enough memory is ready now
  *             -ETIMEDOUT    HUGEZERO_MISS_WAIT: it was not ready within the time given
  *             -ENOMEM       HUGEZERO_MISS_FILL: others hold so much that the pool's target leaves less (Target=), requests that
- *                           came earlier wait for it, or the kernel has too few free pages now
+ *                           came earlier wait for it, or the kernel has too few free pages now. HUGEZERO_MISS_FAIL too: the
+ *                           last extents that the daemon's limit of open files allows are kept for users with little
  *             -ENOSPC       more than the pool is to hold (Target=), so that waiting would be in vain
  *             -EDQUOT       a limit of this uid: bytes, grants or requests on their way
  *             -EUSERS       the daemon has as many requests on their way as it is allowed to have
@@ -735,7 +764,7 @@ struct hugezero_pool_info {
         char clear_method[16];        /* how memory that came back is cleared on the node; empty: not measured yet */
         uint32_t n_workers;           /* threads of the daemon on the node */
         uint32_t n_fill_threads;      /* of them are worth filling with; 0 = not measured yet */
-        uint64_t paced_wait_ms;       /* since start: requests waited for work that the daemon's pace had held back */
+        uint64_t paced_wait_ms;       /* since start: requests lacked memory that the daemon's pace held back */
         uint64_t audited_bytes_total; /* since start: ready memory that was read again */
         uint64_t n_audit_errors_total; /* since start: extents that were not zero then, and were dropped */
         uint32_t n_scrub_threads;     /* of n_workers, how many clear at a time what nobody waits for; 0 = not measured yet */
@@ -771,6 +800,7 @@ struct hugezero_grant_info {
 #define HUGEZERO_LIMIT_WAITING        4
 #define HUGEZERO_LIMIT_REQUESTS       5 /* in one second */
 #define HUGEZERO_LIMIT_FDS_IN_FLIGHT  6 /* sent and not yet read */
+#define HUGEZERO_LIMIT_PAGES          256 /* + N: of the bytes, those in pages of 2^N bytes; where there are any, or a limit */
 #define HUGEZERO_ALL_USERS            UINT32_MAX /* in place of a uid: a limit on all users together */
 #define HUGEZERO_NO_LIMIT             UINT64_MAX
 

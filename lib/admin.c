@@ -21,7 +21,7 @@ int hugezero_pool_resize(struct hugezero_conn *conn, const char *pool, int32_t n
         struct wire_message message = {.op = WIRE_C_RESIZE, .c_resize = {.node = node, .target_bytes = target_bytes}};
         struct call call = {.answer_op = WIRE_D_DONE};
 
-        int r = conn_check(conn);
+        int r = conn_use(conn);
         if (r < 0)
                 return r;
         if (node < HUGEZERO_NODE_ANY || (pool && !is_pool_name(pool))) {

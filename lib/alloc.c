@@ -182,7 +182,7 @@ static bool is_reason_to_fall_back(int r) {
 }
 
 static int fall_back(uint64_t bytes, uint64_t page_size_bytes, int32_t node, uint32_t flags, struct piece *piece) {
-        char reason[TEXT_BYTES / 2];
+        char reason[THREAD_TEXT_BYTES];
 
         int r = fallback_map(bytes, page_size_bytes, node, flags, &piece->addr, &piece->bytes);
         if (r < 0) {
@@ -205,20 +205,24 @@ int hugezero_alloc(uint64_t bytes, uint64_t page_size_bytes, int32_t node, uint3
         _cleanup_free_ struct piece *entry = NULL;
         struct piece piece = {};
 
-        if (!ret_addr || (flags & ~ALLOC_FLAGS) || ((flags & HUGEZERO_WAIT) && (flags & HUGEZERO_FILL))) {
-                thread_set_text("cannot put the request together: no place for the address, or flags that make no sense");
+        if (!ret_addr)
+                return conn_fail_argument(NULL, "no place for the address is given");
+        if (flags & ~ALLOC_FLAGS) {
+                thread_set_text("the flags 0x%x are none of hugezero_alloc()", (unsigned) (flags & ~ALLOC_FLAGS));
                 return -EINVAL;
         }
+        if ((flags & HUGEZERO_WAIT) && (flags & HUGEZERO_FILL))
+                return conn_fail_argument(NULL, "the flags HUGEZERO_WAIT and HUGEZERO_FILL exclude each other; give one of them");
         (void) pthread_once(&once, register_fork_handlers);
         entry = malloc(sizeof(*entry));
         int r = entry ? hugezero_request_new(&request) : -ENOMEM;
-        if (r >= 0)
-                r = hugezero_request_add_item(request, bytes, page_size_bytes, node,
-                                              (flags & ITEM_FLAGS) | HUGEZERO_SEVERAL_FDS, NULL);
         if (r < 0) {
-                thread_set_text("cannot put the request together: %s", strerror(-r));
+                thread_set_text("out of memory");
                 return r;
         }
+        r = hugezero_request_add_item(request, bytes, page_size_bytes, node, (flags & ITEM_FLAGS) | HUGEZERO_SEVERAL_FDS, NULL);
+        if (r < 0)
+                return r;
 
         r = alloc_from_daemon(request, flags, &piece);
         if ((flags & HUGEZERO_FALLBACK_MMAP) && is_reason_to_fall_back(r))
@@ -290,8 +294,11 @@ int hugezero_free(void *addr) {
                 thread_set_text("no memory of hugezero_alloc() begins at %p", addr);
                 return -EINVAL;
         }
-        if (munmap(piece->addr, piece->bytes) < 0)
-                return negative_errno();
+        if (munmap(piece->addr, piece->bytes) < 0) {
+                int r = negative_errno();
+                thread_set_text("cannot unmap what begins at %p: %s", addr, strerror(-r));
+                return r;
+        }
         if (piece->grant_id > 0)
                 release(piece->grant_id);
         return 0;

@@ -41,6 +41,7 @@ struct hugezero_conn {
         ino_t ino;
         pid_t pid;                /* of the process that may use it */
         int broken;               /* negative errno: nothing works any more; 0: in use */
+        const char *broken_text;
         uint32_t last_request_id; /* 0 is the greeting's, and of messages that are not answered */
         unsigned n_queued;
         TAILQ_HEAD(, packet) queue;
@@ -49,7 +50,7 @@ struct hugezero_conn {
         char text[TEXT_BYTES];
 };
 
-static _Thread_local char thread_text[TEXT_BYTES];
+static _Thread_local char thread_text[THREAD_TEXT_BYTES];
 
 void thread_set_text(const char *format, ...) {
         va_list args;
@@ -90,6 +91,25 @@ int conn_check(const struct hugezero_conn *conn) {
         return conn->broken;
 }
 
+int conn_fail_argument(struct hugezero_conn *conn, const char *text) {
+        if (conn)
+                conn_set_text(conn, "%s", text);
+        else
+                thread_set_text("%s", text);
+        return -EINVAL;
+}
+
+int conn_use(struct hugezero_conn *conn) {
+        int r = conn_check(conn);
+        if (r == -EINVAL)
+                return conn_fail_argument(NULL, "no connection is given");
+        if (r == -ECHILD)
+                conn_set_text(conn, "the connection belongs to the parent process; open one of your own");
+        else if (r < 0)
+                conn_set_text(conn, "%s", conn->broken_text);
+        return r;
+}
+
 int conn_fd(const struct hugezero_conn *conn) {
         return conn->fd;
 }
@@ -118,6 +138,7 @@ static int conn_break(struct hugezero_conn *conn, int error, const char *text) {
         struct call *call;
 
         conn->broken = error;
+        conn->broken_text = text;
         conn_set_text(conn, "%s", text);
         clear_queue(conn);
         TAILQ_FOREACH(call, &conn->calls, link)
@@ -290,7 +311,7 @@ static int post_checked(struct hugezero_conn *conn, struct wire_message *message
 }
 
 int conn_post(struct hugezero_conn *conn, struct wire_message *message) {
-        int r = conn_check(conn);
+        int r = conn_use(conn);
         return r < 0 ? r : post_checked(conn, message);
 }
 
@@ -307,7 +328,7 @@ int conn_call_checked(struct hugezero_conn *conn, struct wire_message *message, 
 }
 
 int conn_call(struct hugezero_conn *conn, struct wire_message *message, struct call *call) {
-        int r = conn_check(conn);
+        int r = conn_use(conn);
         return r < 0 ? r : conn_call_checked(conn, message, call);
 }
 
@@ -355,9 +376,9 @@ int conn_call_and_wait(struct hugezero_conn *conn, struct wire_message *message,
         return r;
 }
 
-static int connect_socket(const char *path, int *ret_fd) {
+static int connect_socket(const char *path, int timeout_ms, int *ret_fd) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        struct timeval timeout = {.tv_sec = OPEN_TIMEOUT_MS / 1000};
+        struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
         _cleanup_close_ int fd = -EBADF;
         int r;
 
@@ -394,7 +415,7 @@ static int take_hello(struct call *call, const struct wire_message *message, int
         return is_other ? -EPROTO : 0;
 }
 
-static int greet(struct hugezero_conn *conn) {
+static int greet(struct hugezero_conn *conn, int timeout_ms) {
         struct wire_message message = {
                 .op = WIRE_C_HELLO,
                 .c_hello = {.magic = WIRE_MAGIC, .version_min = WIRE_VERSION, .version_max = WIRE_VERSION},
@@ -407,7 +428,7 @@ static int greet(struct hugezero_conn *conn) {
         TAILQ_INSERT_TAIL(&conn->calls, call, link);
         int r = send_message(conn, &message);
         if (r >= 0 || call->result != -EINPROGRESS)
-                r = conn_wait(conn, call, OPEN_TIMEOUT_MS);
+                r = conn_wait(conn, call, timeout_ms);
         call_unlink(call);
         conn_set_text(conn, "%s",
                       greeting.is_other ? "daemon and library speak no common version of the protocol" : call->text);
@@ -416,19 +437,31 @@ static int greet(struct hugezero_conn *conn) {
 
 static void set_open_text(const char *path, int error, const char *reason) {
         const char *help = "";
+        struct stat st;
 
         if (error == -ENOENT || error == -ECONNREFUSED)
                 help = "; is hugezerod running there?";
+        else if (error == -EACCES && !reason[0] && stat(path, &st) < 0 && errno == EACCES)
+                help = "; a folder of the path keeps this user out";
         else if (error == -EACCES && !reason[0])
                 help = "; only root and members of the socket's group, SocketGroup=, may connect";
         else if (error == -ETIMEDOUT)
                 help = "; something listens there but does not answer";
+        else if (error == -ENAMETOOLONG)
+                help = "; the path of a socket has at most 107 bytes"; /* kernel limit: sun_path, with its 0 */
         thread_set_text("cannot connect to '%.107s': %s%s", path, reason[0] ? reason : strerror(-error), help);
 }
 
 int hugezero_conn_open(const char *socket_path, struct hugezero_conn **ret_conn) {
+        return hugezero_conn_open_within(socket_path, OPEN_TIMEOUT_MS, ret_conn);
+}
+
+int hugezero_conn_open_within(const char *socket_path, int32_t timeout_ms, struct hugezero_conn **ret_conn) {
         if (!ret_conn)
-                return -EINVAL;
+                return conn_fail_argument(NULL, "no place for the connection is given");
+        if (timeout_ms < 1)
+                return conn_fail_argument(NULL, "the time to wait is less than 1 ms");
+        int64_t deadline_ms = now_ms() + timeout_ms;
         const char *path = socket_path ? socket_path : hugezero_socket_path();
         struct hugezero_conn *conn = calloc(1, sizeof(*conn));
         if (!conn) {
@@ -440,14 +473,14 @@ int hugezero_conn_open(const char *socket_path, struct hugezero_conn **ret_conn)
         TAILQ_INIT(&conn->queue);
         TAILQ_INIT(&conn->calls);
 
-        int r = connect_socket(path, &conn->fd);
+        int r = connect_socket(path, timeout_ms, &conn->fd);
         struct stat st;
         if (r >= 0 && fstat(conn->fd, &st) >= 0) {
                 conn->dev = st.st_dev;
                 conn->ino = st.st_ino;
         }
         if (r >= 0)
-                r = greet(conn);
+                r = greet(conn, (int) (deadline_ms > now_ms() ? deadline_ms - now_ms() : 0));
         if (r < 0) {
                 set_open_text(path, r, conn->text);
                 hugezero_conn_close(conn);
@@ -490,7 +523,7 @@ int hugezero_conn_get_events(const struct hugezero_conn *conn) {
 }
 
 int hugezero_conn_dispatch(struct hugezero_conn *conn) {
-        int r = conn_check(conn);
+        int r = conn_use(conn);
         if (r >= 0)
                 r = send_queued(conn);
         if (r >= 0)

@@ -140,7 +140,7 @@ int hugezero_grant_take_fd(struct hugezero_grant *grant, uint32_t idx) {
 
 int hugezero_grant_notify_mapped(struct hugezero_grant *grant, struct hugezero_conn *conn) {
         if (!grant)
-                return -EINVAL;
+                return conn_fail_argument(conn, "no grant is given");
         struct wire_message message = {.op = WIRE_C_MAPPED, .c_mapped = {.grant_id = grant->id}};
         return conn_post(conn, &message);
 }
@@ -157,7 +157,7 @@ static int release(struct hugezero_grant *grant, struct hugezero_conn *conn, uin
 
 int hugezero_grant_release(struct hugezero_grant *grant, struct hugezero_conn *conn) {
         if (!grant || !conn)
-                return -EINVAL;
+                return conn_fail_argument(conn, "no grant or no connection is given");
         for (uint32_t i = 0; i < grant->n_extents; i++)
                 grant->extents[i].fd = safe_close(grant->extents[i].fd);
         return release(grant, conn, WIRE_ALL_EXTENTS);
@@ -167,7 +167,7 @@ int hugezero_grant_release_extent(struct hugezero_grant *grant, struct hugezero_
         if (idx == HUGEZERO_ALL_EXTENTS)
                 return hugezero_grant_release(grant, conn);
         if (!grant || !conn || idx >= grant->n_extents)
-                return -EINVAL;
+                return conn_fail_argument(conn, "no grant or no connection is given, or the grant has no extent of that number");
         grant->extents[idx].fd = safe_close(grant->extents[idx].fd);
         return release(grant, conn, grant->extents[idx].position);
 }

@@ -18,6 +18,7 @@
 #include "wire.h"
 
 #define TEXT_BYTES (WIRE_MAX_TEXT_BYTES + 1)
+#define THREAD_TEXT_BYTES (3 * TEXT_BYTES) /* a reason of the daemon's, a socket's path, and why the kernel has no memory either */
 #define SHARE_BYTES (UINT64_C(1) << 30) /* kernel: one page table of PMDs maps 1 GiB, and is shared as a whole */
 
 struct call {
@@ -43,6 +44,10 @@ struct fd_room {
 
 /* 0, or why the connection cannot be used: -EINVAL (NULL), -ECHILD, or what has broken it. */
 int conn_check(const struct hugezero_conn *conn);
+/* The same, and the reason becomes the connection's text. */
+int conn_use(struct hugezero_conn *conn);
+/* @text becomes the connection's, or the thread's where there is none. Returns -EINVAL. */
+int conn_fail_argument(struct hugezero_conn *conn, const char *text);
 /* Whatever the state of the connection. */
 int conn_fd(const struct hugezero_conn *conn);
 struct fd_room *conn_fd_room(struct hugezero_conn *conn);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -15,6 +16,10 @@
 #define MAX_NODES 1024      /* kernel limit: CONFIG_NODES_SHIFT is at most 10 */
 #define FDS_OPENED_MEANWHILE 256 /* chosen: by a program between two requests, at most; if it is wrong the answer cannot be taken */
 #define ITEM_FLAGS (HUGEZERO_NODE_PREFERRED | HUGEZERO_SEVERAL_FDS | HUGEZERO_REOPENABLE)
+
+static const char text_submitted[] = "the request is on its way already; finish or cancel it first";
+static const char text_not_submitted[] = "the request is not on its way; submit it first";
+static const char text_no_grant[] = "no place for the grant is given";
 
 struct hugezero_request {
         struct wire_c_acquire acquire;
@@ -51,16 +56,52 @@ static int set_node(struct wire_item *item, int32_t node, uint32_t flags) {
                 return 0;
         }
         if (node == HUGEZERO_NODE_LOCAL) {
-                if (getcpu(NULL, &local_node) < 0)
-                        return negative_errno();
+                if (getcpu(NULL, &local_node) < 0) {
+                        int r = negative_errno();
+                        thread_set_text("cannot ask for the node of the current CPU: %s", strerror(-r));
+                        return r;
+                }
                 item->node = (int32_t) local_node;
                 item->node_mode = WIRE_NODE_PREFER;
                 return 0;
         }
-        if (node < 0 || node >= MAX_NODES)
+        if (node < 0 || node >= MAX_NODES) {
+                thread_set_text("there can be no node %" PRId32 "; nodes have numbers from 0 to %d", node, MAX_NODES - 1);
                 return -EINVAL;
+        }
         item->node = node;
         item->node_mode = flags & HUGEZERO_NODE_PREFERRED ? WIRE_NODE_PREFER : WIRE_NODE_STRICT;
+        return 0;
+}
+
+/* What is wrong with the item becomes the thread's text: a request has no connection before it is submitted. */
+static int check_item(const struct hugezero_request *request, uint64_t bytes, uint64_t page_size_bytes, uint32_t flags,
+                      const char *pool) {
+        if (!request)
+                return conn_fail_argument(NULL, "no request is given");
+        if (bytes == 0)
+                return conn_fail_argument(NULL, "0 bytes are asked for; ask for more");
+        if (flags & ~ITEM_FLAGS) {
+                thread_set_text("the flags 0x%x are none of an item's", (unsigned) (flags & ~ITEM_FLAGS));
+                return -EINVAL;
+        }
+        if (page_size_bytes > 0 && (page_size_bytes < MIN_PAGE_BYTES || (page_size_bytes & (page_size_bytes - 1)))) {
+                thread_set_text("%" PRIu64 " bytes are no page size; it is a power of two, at least %d, or 0 for the default",
+                                page_size_bytes, MIN_PAGE_BYTES);
+                return -EINVAL;
+        }
+        if (pool && !is_pool_name(pool)) {
+                thread_set_text("a pool's name has at most %d printable characters", WIRE_POOL_NAME_BYTES - 1);
+                return -EINVAL;
+        }
+        if (request->submitted) {
+                thread_set_text("%s", text_submitted);
+                return -EBUSY;
+        }
+        if (request->acquire.n_items >= WIRE_MAX_ITEMS) {
+                thread_set_text("the request has %d items already, and none can have more", WIRE_MAX_ITEMS);
+                return -E2BIG;
+        }
         return 0;
 }
 
@@ -68,18 +109,9 @@ int hugezero_request_add_item(struct hugezero_request *request, uint64_t bytes, 
                               uint32_t flags, const char *pool) {
         struct wire_item item = {.bytes = bytes, .page_size_bytes = page_size_bytes};
 
-        if (!request || bytes == 0 || (flags & ~ITEM_FLAGS))
-                return -EINVAL;
-        if (page_size_bytes > 0 && (page_size_bytes < MIN_PAGE_BYTES || (page_size_bytes & (page_size_bytes - 1))))
-                return -EINVAL;
-        if (pool && !is_pool_name(pool))
-                return -EINVAL;
-        if (request->submitted)
-                return -EBUSY;
-        if (request->acquire.n_items >= WIRE_MAX_ITEMS)
-                return -E2BIG;
-
-        int r = set_node(&item, node, flags);
+        int r = check_item(request, bytes, page_size_bytes, flags, pool);
+        if (r >= 0)
+                r = set_node(&item, node, flags);
         if (r < 0)
                 return r;
         if (flags & HUGEZERO_SEVERAL_FDS)
@@ -99,10 +131,14 @@ int hugezero_request_set_miss(struct hugezero_request *request, uint32_t miss, i
                 [HUGEZERO_MISS_FILL] = WIRE_MISS_FILL,
         };
 
-        if (!request || miss >= sizeof(wire_miss) || (miss == HUGEZERO_MISS_WAIT ? timeout_ms < -1 : timeout_ms != 0))
-                return -EINVAL;
-        if (request->submitted)
+        if (!request)
+                return conn_fail_argument(NULL, "no request is given");
+        if (miss >= sizeof(wire_miss) || (miss == HUGEZERO_MISS_WAIT ? timeout_ms < -1 : timeout_ms != 0))
+                return conn_fail_argument(NULL, "there is no such way to go on when memory is not ready, or not with this time-out");
+        if (request->submitted) {
+                thread_set_text("%s", text_submitted);
                 return -EBUSY;
+        }
         request->acquire.on_miss = wire_miss[miss];
         request->acquire.timeout_ms = timeout_ms;
         return 0;
@@ -161,18 +197,14 @@ int hugezero_request_submit(struct hugezero_request *request, struct hugezero_co
         struct wire_message message;
 
         if (!request || !conn)
-                return -EINVAL;
-        if (request->acquire.n_items == 0) {
-                conn_set_text(conn, "the request has no items yet");
-                return -EINVAL;
-        }
+                return conn_fail_argument(conn, "no request or no connection is given");
+        if (request->acquire.n_items == 0)
+                return conn_fail_argument(conn, "the request has no items yet");
         if (request->submitted) {
-                conn_set_text(conn, "the request is on its way already; finish or cancel it first");
+                conn_set_text(conn, "%s", text_submitted);
                 return -EBUSY;
         }
-        int r = conn_check(conn);
-        if (r == -ECHILD)
-                conn_set_text(conn, "the connection belongs to the parent process; open one of your own");
+        int r = conn_use(conn);
         if (r < 0)
                 return r;
         r = check_free_fds(conn, request->acquire.n_items);
@@ -197,13 +229,16 @@ static void forget_grant(struct hugezero_request *request) {
 
 int hugezero_request_cancel(struct hugezero_request *request) {
         if (!request || !request->submitted)
-                return -EINVAL;
-        if (request->call.result != -EINPROGRESS)
+                return conn_fail_argument(NULL, text_not_submitted);
+        struct hugezero_conn *conn = request->call.conn;
+        if (request->call.result != -EINPROGRESS) {
+                if (conn)
+                        conn_set_text(conn, "the request has been answered already; finish it");
                 return -EALREADY;
+        }
 
         /* Pending, so it is in its connection's list. */
-        struct hugezero_conn *conn = request->call.conn;
-        int r = conn_check(conn);
+        int r = conn_use(conn);
         if (r < 0)
                 return r;
         struct wire_message message = {.op = WIRE_C_CANCEL, .c_cancel = {.target_request_id = request->call.request_id}};
@@ -217,7 +252,8 @@ void hugezero_request_free(struct hugezero_request *request) {
         if (!request)
                 return;
         if (request->submitted) {
-                (void) hugezero_request_cancel(request);
+                if (request->call.result == -EINPROGRESS)
+                        (void) hugezero_request_cancel(request);
                 call_unlink(&request->call);
         }
         forget_grant(request);
@@ -225,15 +261,17 @@ void hugezero_request_free(struct hugezero_request *request) {
 }
 
 int hugezero_request_finish(struct hugezero_request *request, struct hugezero_grant **ret_grant) {
-        if (!request || !ret_grant || !request->submitted)
-                return -EINVAL;
-
+        if (!request || !request->submitted)
+                return conn_fail_argument(NULL, text_not_submitted);
         struct hugezero_conn *conn = request->call.conn;
+        if (!ret_grant)
+                return conn_fail_argument(conn, text_no_grant);
+
         int r = request->call.result;
         if (r == -EINPROGRESS) {
-                r = conn_check(conn) == -ECHILD ? -ECHILD : r;
-                conn_set_text(conn, r == -ECHILD ? "the connection belongs to the parent process; open one of your own" :
-                                                   "the daemon has not answered yet");
+                if (conn_use(conn) == -ECHILD)
+                        return -ECHILD;
+                conn_set_text(conn, "the daemon has not answered yet");
                 return r;
         }
         if (r < 0 && conn)
@@ -250,7 +288,7 @@ int hugezero_request_finish(struct hugezero_request *request, struct hugezero_gr
 
 int hugezero_acquire(struct hugezero_conn *conn, struct hugezero_request *request, struct hugezero_grant **ret_grant) {
         if (!ret_grant)
-                return -EINVAL;
+                return conn_fail_argument(conn, text_no_grant);
         int r = hugezero_request_submit(request, conn);
         if (r < 0)
                 return r;

@@ -172,8 +172,8 @@ static int ask_limits(struct hugezero_conn *conn, struct hugezero_status *status
 
 int hugezero_status_read(struct hugezero_conn *conn, struct hugezero_status **ret_status) {
         if (!ret_status)
-                return -EINVAL;
-        int r = conn_check(conn);
+                return conn_fail_argument(conn, "no place for the figures is given");
+        int r = conn_use(conn);
         if (r < 0)
                 return r;
         struct hugezero_status *status = calloc(1, sizeof(*status));

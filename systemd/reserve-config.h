@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "parse.h"
+#include "topology.h"
 
 #define RESERVE_ERROR_BYTES 512 /* chosen: a long path and a line's reason */
 
@@ -17,7 +17,7 @@ struct reserve_goal {
 };
 
 struct reserve_config {
-        const uint64_t *all_nodes; /* what "all" means: bit N of all_nodes[N / 64]; borrowed */
+        const struct topology *topology; /* whose pages and nodes they are; borrowed */
         struct reserve_goal *goals;
         size_t n_goals;
 };

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "cleanup.h"
+#include "parse.h"
 #include "reserve-pages.h"
 
 #define MAX_WRITES 10 /* chosen: with progress each time; without it the second is the last */

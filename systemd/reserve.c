@@ -5,35 +5,23 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/file.h>
-#include <syslog.h>
 
 #include "cleanup.h"
 #include "cmdline.h"
 #include "complain.h"
 #include "config-build.h"
 #include "kernelfs.h"
+#include "log.h"
+#include "parse.h"
 #include "reserve-pages.h"
 #include "stdfds.h"
 
 static const char *arg_config_path = HUGEZERO_RESERVE_CONFIG_PATH;
 static bool arg_check_config;
 
-/* systemd takes "<N>" at the start of a line for its priority, as sd-daemon(3) says. */
-__attribute__((format(printf, 2, 3))) static void say(int priority, const char *fmt, ...) {
-        char text[RESERVE_ERROR_BYTES + 64];
-        va_list ap;
-
-        va_start(ap, fmt);
-        (void) vsnprintf(text, sizeof(text), fmt, ap);
-        va_end(ap);
-        if (getenv("JOURNAL_STREAM"))
-                (void) fprintf(stderr, "<%d>%s\n", priority, text);
-        else
-                complain("hugezero-reserve", NULL, "%s", text);
-}
+#define LOG_GOAL(goal) LOG_NUMBER("NODE", (goal)->node), LOG_NUMBER("PAGE_SIZE_BYTES", (goal)->page_size_bytes)
 
 static void print_help(void) {
         printf("Usage: hugezero-reserve [OPTION...]\n"
@@ -82,16 +70,20 @@ static int parse_arguments(int argc, char **argv) {
         return r < 0 ? r : 1;
 }
 
-static int read_nodes_with_memory(int sysfs_fd, uint64_t ret_bits[PARSE_MAX_NODES / 64]) {
-        _cleanup_close_ int fd = openat(sysfs_fd, "devices/system/node/has_memory", O_RDONLY | O_CLOEXEC);
-        char text[4096];
-        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+static struct topology *read_topology(void) {
+        struct topology *topology;
+        int r = topology_new("/sys", &topology);
 
-        if (n < 0)
-                return negative_errno();
-        text[n] = 0;
-        text[strcspn(text, "\n")] = 0;
-        return parse_node_list(text, ret_bits);
+        if (r >= 0)
+                return topology;
+        if (r == -ENOSYS)
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "this kernel has no hugepages: there are no sizes in /sys/kernel/mm/hugepages; use one with "
+                          "CONFIG_HUGETLBFS");
+        else
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "reading the machine's nodes and page sizes from /sys failed: %s", strerror(-r));
+        return NULL;
 }
 
 /* @must_exist: false for the default file and for a drop-in that has gone since it was listed. */
@@ -104,12 +96,13 @@ static int read_file(struct reserve_config *config, const char *path, bool must_
                 r = negative_errno();
                 if (r == -ENOENT && !must_exist)
                         return 0;
-                say(LOG_ERR, "%s cannot be opened: %s", path, strerror(-r));
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "%s cannot be opened: %s", path,
+                          strerror(-r));
                 return r;
         }
         r = reserve_config_read(config, stream, path, error);
         if (r < 0)
-                say(LOG_ERR, "%s; nothing is reserved", error);
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "%s; nothing is reserved", error);
         return r;
 }
 
@@ -130,13 +123,29 @@ static int read_config(struct reserve_config *config) {
 
 /* What the kernel's command line would have to say for this goal; pages taken at boot find memory that is whole. */
 static void say_missing(const struct reserve_goal *goal, const struct reserve_result *result, const char *page) {
-        say(LOG_WARNING,
-            "node %d: %" PRIu64 " of %" PRIu64
-            " pages of %s are missing: the node has no more free memory in one piece, also after "
-            "compaction. Free some memory and start this again, or have them reserved at boot by the kernel command line: "
-            "hugepagesz=%" PRIu64 "K hugepages=%d:%" PRIu64,
-            goal->node, goal->n_pages - result->n_after, goal->n_pages, page, goal->page_size_bytes / 1024, goal->node,
-            goal->n_pages);
+        log_warning(
+                LOG_ID_RESERVE_SHORT, LOG_FIELDS(LOG_GOAL(goal), LOG_NUMBER("MISSING_PAGES", goal->n_pages - result->n_after)),
+                "node %d: %" PRIu64 " of %" PRIu64
+                " pages of %s are missing: the node has no more free memory in one piece, also after "
+                "compaction. Free some memory and start this again, or have them reserved at boot by the kernel command line: "
+                "hugepagesz=%" PRIu64 "K hugepages=%d:%" PRIu64,
+                goal->node, goal->n_pages - result->n_after, goal->n_pages, page, goal->page_size_bytes / 1024, goal->node,
+                goal->n_pages);
+}
+
+static const char *why(int error) {
+        switch (error) {
+        case -ENOENT:
+                return "the node has no such file in /sys/devices/system/node: it has just gone, or the kernel is built without "
+                       "CONFIG_NUMA; have the pages reserved at boot by the kernel command line";
+        case -EACCES:
+        case -EPERM:
+                return "only root may; run this as root, or start hugezero-reserve.service";
+        case -EROFS:
+                return "/sys is read-only here, as in a container; run this on the host";
+        default:
+                return strerror(-error);
+        }
 }
 
 /* Returns whether the goal is reached. */
@@ -147,34 +156,33 @@ static bool reserve(int sysfs_fd, const struct reserve_goal *goal) {
 
         (void) format_size(goal->page_size_bytes, page);
         r = reserve_grow(sysfs_fd, goal, &result);
-        if (r == -ENOENT)
-                say(LOG_ERR, "node %d: there is no such node, or the kernel has no pages of %s; see /sys/kernel/mm/hugepages",
-                    goal->node, page);
-        else if (r < 0)
-                say(LOG_ERR, "node %d: setting the number of %s pages failed: %s", goal->node, page, strerror(-r));
-        if (r < 0)
+        if (r < 0) {
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)),
+                          "node %d: setting the number of %s pages failed: %s", goal->node, page, why(r));
                 return false;
-        say(LOG_INFO, "node %d: %" PRIu64 " pages of %s, %" PRIu64 " of them new, in %" PRIu64 ".%03" PRIu64 " s%s", goal->node,
-            result.n_after, page, result.n_after - result.n_before, result.duration_us / 1000000,
-            result.duration_us / 1000 % 1000, result.compacted ? ", after compaction" : "");
+        }
+        log_info(LOG_ID_RESERVED,
+                 LOG_FIELDS(LOG_GOAL(goal), LOG_NUMBER("PAGES", result.n_after),
+                            LOG_NUMBER("NEW_PAGES", result.n_after - result.n_before)),
+                 "node %d: %" PRIu64 " pages of %s, %" PRIu64 " of them new, in %" PRIu64 ".%03" PRIu64 " s%s", goal->node,
+                 result.n_after, page, result.n_after - result.n_before, result.duration_us / 1000000,
+                 result.duration_us / 1000 % 1000, result.compacted ? ", after compaction" : "");
         if (result.n_after >= goal->n_pages)
                 return true;
         say_missing(goal, &result, page);
         return false;
 }
 
-static int reserve_all(int sysfs_fd, const struct reserve_config *config) {
+static int reserve_all(const struct reserve_config *config) {
+        _cleanup_close_ int sysfs_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         /* So that two that run at the same time do not undo each other's growth between reading and writing */
         _cleanup_close_ int lock_fd = openat(sysfs_fd, "kernel/mm/hugepages", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         bool complete = true;
 
-        if (lock_fd < 0) {
-                say(LOG_ERR, "this kernel has no hugepages: /sys/kernel/mm/hugepages cannot be opened: %s", strerror(errno));
-                return -ENOSYS;
-        }
         (void) flock(lock_fd, LOCK_EX);
         if (config->n_goals == 0)
-                say(LOG_INFO, "nothing is to be reserved: no line of %s and its drop-ins asks for any", arg_config_path);
+                log_info(LOG_ID_NOTHING_RESERVED, LOG_NO_FIELDS,
+                         "nothing is to be reserved: no line of %s and its drop-ins asks for any", arg_config_path);
         for (size_t i = 0; i < config->n_goals; i++)
                 if (!reserve(sysfs_fd, &config->goals[i]))
                         complete = false;
@@ -182,31 +190,34 @@ static int reserve_all(int sysfs_fd, const struct reserve_config *config) {
 }
 
 int main(int argc, char **argv) {
-        uint64_t all_nodes[PARSE_MAX_NODES / 64];
-        struct reserve_config config = {.all_nodes = all_nodes};
+        _cleanup_(topology_freep) struct topology *topology = NULL;
+        struct reserve_config config = {};
         int r;
 
         open_standard_descriptors();
+        log_set_program("hugezero-reserve");
         r = parse_arguments(argc, argv);
         if (r <= 0)
                 return r < 0 ? 2 : complain_of_output("hugezero-reserve") < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        log_open(LOG_INFO);
         if (kernelfs_sys_fault()) {
-                say(LOG_ERR, "%s: the kernel's hugepages are reserved there; mount it: mount -t sysfs sysfs /sys",
-                    kernelfs_sys_fault());
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", ENOENT)),
+                          "%s: the kernel's hugepages are reserved there; mount it: mount -t sysfs sysfs /sys",
+                          kernelfs_sys_fault());
                 return EXIT_FAILURE;
         }
-        _cleanup_close_ int sysfs_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r = sysfs_fd < 0 ? negative_errno() : read_nodes_with_memory(sysfs_fd, all_nodes);
-        if (r < 0) {
-                say(LOG_ERR, "reading the machine's nodes from /sys/devices/system/node failed: %s", strerror(-r));
+        topology = read_topology();
+        if (!topology)
                 return EXIT_FAILURE;
-        }
+        config.topology = topology;
         r = read_config(&config);
         if (r == 0 && arg_check_config) {
                 printf("The configuration is valid.\n");
                 r = complain_of_output("hugezero-reserve");
         } else if (r == 0)
-                r = reserve_all(sysfs_fd, &config);
+                r = reserve_all(&config);
         reserve_config_done(&config);
+        if (r < 0)
+                log_linger();
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -54,6 +54,15 @@ def programs(build):
 
 
 @pytest.fixture
+def public_path():
+    """For all users to come to and write in: the way to tmp_path is closed again by each pytest that is started meanwhile."""
+    folder = tempfile.mkdtemp(prefix="hugezero-test-")
+    os.chmod(folder, 0o1777)
+    yield pathlib.Path(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
 def start_daemon(programs):
     """start_daemon(pools=[...], config=...) starts one; at the end of the test it is stopped, and checked, and cleaned up."""
     daemons = []

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* One service of hugezeroctl bench churn: takes memory of mixed sizes, uses it, and gives the oldest back. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,12 +53,24 @@ static int give_back(struct service *service) {
         return r < 0 && r != -ENOENT ? ctl_daemon_error(service->bench->ctl, service->conn, "giving back", r) : CTL_EXIT_OK;
 }
 
-/* Asks without waiting, then with. Returns 1: at once; 0: after waiting; or a negative errno. */
+/* How often the kernel has zeroed memory while a client waited, to grow an extent or build one. */
+static uint64_t count_fills(struct service *service) {
+        _cleanup_status_ struct hugezero_status *status = NULL;
+        struct hugezero_daemon_info info = {.struct_bytes = sizeof(info)};
+        if (hugezero_status_read(service->conn, &status) >= 0)
+                (void) hugezero_status_get_daemon(status, &info);
+        return info.n_grown_total + info.n_built_total;
+}
+
+/*
+ * Asks without waiting, then with. Returns 1: at once, and the kernel zeroed nothing for it (nor for the other service
+ * meanwhile, which cannot be told apart); 0: later; or a negative errno.
+ */
 static int acquire(struct service *service, uint64_t bytes, struct hugezero_grant **ret_grant, uint64_t *ret_ns) {
         _cleanup_request_ struct hugezero_request *request = NULL;
         if (bench_pool_new_request(service->bench, bytes, &request) != CTL_EXIT_OK)
                 return -ENOMEM;
-        uint64_t start_ns = bench_now_ns();
+        uint64_t n_fills = count_fills(service), start_ns = bench_now_ns();
         int r = hugezero_acquire(service->conn, request, ret_grant);
         bool is_instant = r >= 0;
         if (r < 0 && r != -ECONNRESET && r != -EBADMSG) {
@@ -66,7 +79,7 @@ static int acquire(struct service *service, uint64_t bytes, struct hugezero_gran
                         r = hugezero_acquire(service->conn, request, ret_grant);
         }
         *ret_ns = bench_now_ns() - start_ns;
-        return r < 0 ? r : is_instant;
+        return r < 0 ? r : is_instant && count_fills(service) == n_fills;
 }
 
 /* One more grant. */
@@ -80,6 +93,7 @@ static int take(struct service *service, uint64_t bytes) {
                 return ctl_daemon_error(service->bench->ctl, service->conn, "acquiring", r);
         if (r < 0) {
                 churn->n_refused++;
+                (void) snprintf(churn->refusal, sizeof(churn->refusal), "%s", hugezero_conn_get_error_text(service->conn));
                 return CTL_EXIT_OK;
         }
         churn->waits_ns[churn->n_granted++] = wait_ns;

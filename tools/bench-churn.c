@@ -6,13 +6,10 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include "bench-churn.h"
 #include "bench-stats.h"
@@ -149,31 +146,24 @@ static int time_returns(const struct bench *bench, uint64_t target_bytes, double
 }
 
 static int run_services(const struct bench *bench, struct result *result) {
-        pid_t pids[BENCH_N_SERVICES];
         int exit_code = CTL_EXIT_OK;
+        ctl_begin_shared_complaint();
         for (size_t idx = 0; idx < BENCH_N_SERVICES; idx++) {
-                pids[idx] = fork();
-                if (pids[idx] == 0) {
-                        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-                        int r = bench_services_enter(&result->services, idx);
-                        if (r < 0)
-                                ctl_error("becoming a service of its own: %s", strerror(-r));
-                        _exit(r < 0 ? CTL_EXIT_FAILED
-                                    : bench_churn_service(bench, idx, result->supply.target_bytes, result->seconds * 1000,
-                                                          &result->churns[idx]));
-                }
-                if (pids[idx] < 0) {
-                        ctl_error("starting a service: %s", strerror(errno));
+                int r = bench_services_fork(&result->services, idx);
+                if (r == 0)
+                        _exit(bench_churn_service(bench, idx, result->supply.target_bytes, result->seconds * 1000,
+                                                  &result->churns[idx]));
+                if (r < 0) {
+                        ctl_error("starting a service: %s", strerror(-r));
                         exit_code = CTL_EXIT_FAILED;
                 }
         }
         for (size_t idx = 0; idx < BENCH_N_SERVICES; idx++) {
-                int status = 0;
-                if (pids[idx] > 0)
-                        (void) waitpid(pids[idx], &status, 0);
-                if (!WIFEXITED(status) || WEXITSTATUS(status) != CTL_EXIT_OK)
-                        exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : CTL_EXIT_FAILED;
+                int r = bench_services_wait(&result->services, idx);
+                if (r != CTL_EXIT_OK)
+                        exit_code = r < 0 ? CTL_EXIT_FAILED : r;
         }
+        ctl_end_shared_complaint();
         return exit_code;
 }
 
@@ -221,8 +211,8 @@ static int figure_out(const struct result *result, struct figures *ret_figures) 
                 figures.granted_bytes += churn->granted_bytes;
         }
         if (!figures.n_granted) {
-                ctl_error("measuring: %s: none of %u requests was granted; hugezeroctl status shows what the pool has",
-                          result->supply.target_bytes ? "the pool" : "no pool", figures.n_refused);
+                ctl_error("measuring: %s: none of %u request%s was granted; hugezeroctl status shows what the pool has",
+                          result->supply.target_bytes ? "the pool" : "no pool", figures.n_refused, plural_s(figures.n_refused));
                 return CTL_EXIT_FAILED;
         }
         struct bench_stats stats = bench_stats_of(waits_ns, figures.n_granted);
@@ -269,8 +259,13 @@ static int print_text(const struct bench *bench, const struct result *result, co
         printf("%s, pool of %s in pages of %s on node %" PRId32 ", %" PRIu64 " s\n", services[result->services.kind],
                format_size(result->supply.target_bytes, target), format_size(bench->page_size_bytes, page), bench->node,
                result->seconds);
-        printf("%u requests of %.2f GiB granted, %u refused, %.1f %% served at once\n", figures->n_granted,
-               (double) figures->granted_bytes / GIB, figures->n_refused, figures->instant_share * 100);
+        printf("%u request%s of %.2f GiB granted, %u refused, %.1f %% served at once\n", figures->n_granted,
+               plural_s(figures->n_granted), (double) figures->granted_bytes / GIB, figures->n_refused, figures->instant_share * 100);
+        for (size_t idx = 0; idx < BENCH_N_SERVICES; idx++)
+                if (*result->churns[idx].refusal) {
+                        printf("refused: %s\n", result->churns[idx].refusal);
+                        break;
+                }
         printf("waited: median %.3f ms, p99 %.3f ms\n", figures->p50_ms, figures->p99_ms);
         printf("zeroed: %.2f bytes for each byte granted\n", figures->zeroed_ratio);
         if (isnan(figures->cpu_s))

@@ -9,7 +9,8 @@
 
 /* What a service did, in memory that it shares with the parent. */
 struct bench_churn {
-        unsigned n_granted, n_instant, n_refused; /* instant: served by the first question, which does not wait */
+        unsigned n_granted, n_instant, n_refused; /* instant: by the first question, which does not wait, out of memory that was zero */
+        char refusal[256]; /* the daemon's reason for the last one */
         uint64_t granted_bytes;
         uint64_t waits_ns[BENCH_CHURN_MAX_REQUESTS]; /* of the granted ones, from asking to having */
 };

@@ -194,8 +194,8 @@ static int print_harms(const struct bench_harms *harms) {
 
 static int print_text(const struct bench *bench, const struct result *result) {
         char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
-        printf("%s in pages of %s on node %d, %u runs: median (min..max)\n", format_size(bench->bytes, size),
-               format_size(bench->page_size_bytes, page), (int) bench->node, bench->n_runs);
+        printf("%s in pages of %s on node %d, %u run%s: median (min..max)\n", format_size(bench->bytes, size),
+               format_size(bench->page_size_bytes, page), (int) bench->node, bench->n_runs, plural_s(bench->n_runs));
         int exit_code = print_speeds(bench, result);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;

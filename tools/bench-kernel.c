@@ -75,7 +75,8 @@ static void on_sigbus(int signo) {
         static const char text[] =
                 "hugezeroctl: measuring: touching the kernel's pages: none is left on the node (SIGBUS); somebody "
                 "else took them: free some and try again\n";
-        (void) !write(STDERR_FILENO, text, sizeof(text) - 1);
+        if (ctl_take_complaint())
+                (void) !write(STDERR_FILENO, text, sizeof(text) - 1);
         _exit(CTL_EXIT_FAILED);
 }
 
@@ -145,9 +146,10 @@ int bench_kernel_check_free(const struct bench *bench, uint64_t bytes) {
         }
         if (n_usable >= n_needed)
                 return CTL_EXIT_OK;
-        ctl_error("measuring the kernel: node %" PRId32 ": %" PRIu64 " free pages of %s are needed beside the pool's, %" PRIu64
-                  " are there; reserve %" PRIu64 " more (vm.nr_hugepages), or measure a smaller amount with --bytes%s",
-                  bench->node, n_needed, size, n_usable, n_needed - n_usable,
+        ctl_error("measuring the kernel: node %" PRId32 ": %" PRIu64 " free page%s of %s %s needed%s, %" PRIu64
+                  " %s there; reserve %" PRIu64 " more (vm.nr_hugepages), or measure a smaller amount with --bytes%s",
+                  bench->node, n_needed, plural_s(n_needed), size, plural_are(n_needed),
+                  bench->conn ? " beside the pool's" : "", n_usable, plural_are(n_usable), n_needed - n_usable,
                   bench->conn && !bench->is_lending ? ", or with the pool's own pages (bench --lend)" : "");
         return CTL_EXIT_FAILED;
 }

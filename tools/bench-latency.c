@@ -171,7 +171,7 @@ static int measure_acquire(const struct bench *bench, uint64_t *samples_ns) {
                 return exit_code;
         int r = grants ? hugezero_request_set_miss(request, HUGEZERO_MISS_WAIT, WAIT_MS) : -ENOMEM;
         if (r < 0) {
-                ctl_error("measuring: %u runs: %s", bench->n_runs, strerror(-r));
+                ctl_error("measuring: %u run%s: %s", bench->n_runs, plural_s(bench->n_runs), strerror(-r));
                 return CTL_EXIT_FAILED;
         }
         exit_code = acquire_round(bench, request, grants, samples_ns);
@@ -189,7 +189,8 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
         double kernel_over = figures[2].stats.median_ns / figures[0].stats.median_ns;
         if (bench->ctl->json) {
                 json_t *json = json_pack("{s:I, s:I, s:i, s:i, s:f, s:f}", "page_size_bytes",
-                                         (json_int_t) bench->page_size_bytes, "extent_bytes", (json_int_t) bench->unit_bytes, "node", (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw",
+                                         (json_int_t) bench->page_size_bytes, "extent_bytes", (json_int_t) bench->unit_bytes,
+                                         "node", (int) bench->node, "runs", (int) bench->n_runs, "ratio_acquire_over_raw",
                                          over_raw, "ratio_kernel_over_acquire", kernel_over);
                 for (size_t idx = 0; json && idx < 3; idx++) {
                         char key[64];
@@ -207,8 +208,8 @@ static int print(const struct bench *bench, const struct figure figures[3]) {
                 (void) ctl_table_add_figures(table, &figures[idx].name, 1, cells, 2);
         }
         char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
-        printf("One extent of %s in pages of %s on node %" PRId32 ", %u runs\n", format_size(bench->unit_bytes, size),
-               format_size(bench->page_size_bytes, page), bench->node, bench->n_runs);
+        printf("One extent of %s in pages of %s on node %" PRId32 ", %u run%s\n", format_size(bench->unit_bytes, size),
+               format_size(bench->page_size_bytes, page), bench->node, bench->n_runs, plural_s(bench->n_runs));
         int exit_code = ctl_table_print(table);
         if (exit_code == CTL_EXIT_OK)
                 printf("acquiring takes %.2f times the raw exchange; the kernel's page takes %.2f times as long\n", over_raw,
@@ -229,10 +230,12 @@ static int choose_runs(struct bench *bench) {
                                                                         (unsigned) (n_extents + 1) / 2;
         if (!n_extents || bench->n_runs > n_extents) {
                 char size[FORMAT_SIZE_BYTES], target[FORMAT_SIZE_BYTES];
-                ctl_error("measuring: %s: %u extents of %s are needed at the same time on node %" PRId32
+                unsigned n_needed = bench->n_runs ? bench->n_runs : 1;
+                ctl_error("measuring: %s: %u extent%s of %s %s needed at the same time on node %" PRId32
                           ", the pool's target is %s; measure fewer with --runs, or raise Target=",
-                          bench->pool ? bench->pool : bench->ctl->socket_path, bench->n_runs ? bench->n_runs : 1,
-                          format_size(bench->unit_bytes, size), bench->node, format_size(supply.target_bytes, target));
+                          bench->pool ? bench->pool : bench->ctl->socket_path, n_needed, plural_s(n_needed),
+                          format_size(bench->unit_bytes, size), plural_are(n_needed), bench->node,
+                          format_size(supply.target_bytes, target));
                 return CTL_EXIT_FAILED;
         }
         bench->n_warm_up = n_extents - bench->n_runs < N_WARM_UP ? (unsigned) n_extents - bench->n_runs : N_WARM_UP;
@@ -258,7 +261,7 @@ int bench_latency(struct bench *bench) {
         for (size_t idx = 0; idx < 3 && exit_code == CTL_EXIT_OK; idx++) {
                 figures[idx].samples_ns = calloc(bench->n_runs, sizeof(uint64_t));
                 if (!figures[idx].samples_ns) {
-                        ctl_error("measuring: %u runs: out of memory", bench->n_runs);
+                        ctl_error("measuring: %u run%s: out of memory", bench->n_runs, plural_s(bench->n_runs));
                         exit_code = CTL_EXIT_FAILED;
                         break;
                 }

@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the measurements of hugezeroctl bench have in common before they begin. */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "kernelfs.h"
 #include "parse.h"
 
+#define SYSFS_PAGES "/sys/kernel/mm/hugepages"
 #define MAX_BYTES (UINT64_C(1) << 47) /* kernel limit: user addresses on x86-64; no sum of a few of them can overflow */
+
+static int take_page_size(struct bench *bench, const char *verb, const char *value) {
+        char path[96];
+        if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||
+            (bench->page_size_bytes & (bench->page_size_bytes - 1)) != 0)
+                return ctl_usage_error(verb, "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
+        (void) snprintf(path, sizeof(path), SYSFS_PAGES "/hugepages-%" PRIu64 "kB", bench->page_size_bytes / 1024);
+        if (access(SYSFS_PAGES, F_OK) == 0 && access(path, F_OK) < 0)
+                return ctl_usage_error(verb, "option --page-size=%s: this kernel has no hugepages of that size; " SYSFS_PAGES
+                                             " lists the sizes", value);
+        return CTL_EXIT_OK;
+}
 
 int bench_take_option(struct bench *bench, const char *verb, int option, const char *value) {
         uint64_t n;
@@ -22,11 +38,7 @@ int bench_take_option(struct bench *bench, const char *verb, int option, const c
                         return ctl_usage_error(verb, "option --bytes=%s: more than a process can map; 128T is the most", value);
                 return CTL_EXIT_OK;
         case BENCH_OPTION_PAGE_SIZE:
-                if (parse_size(value, &bench->page_size_bytes) < 0 || bench->page_size_bytes < 4096 ||
-                    (bench->page_size_bytes & (bench->page_size_bytes - 1)) != 0)
-                        return ctl_usage_error(
-                                verb, "option --page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
-                return CTL_EXIT_OK;
+                return take_page_size(bench, verb, value);
         case BENCH_OPTION_NODE:
                 if (parse_i32(value, &bench->node) < 0 || bench->node < 0)
                         return ctl_usage_error(verb, "option --node=%s: the number of a NUMA node is expected", value);

@@ -161,6 +161,7 @@ static int start(struct procs *procs, bool is_pool) {
 }
 
 static int run(struct procs *procs, bool is_pool) {
+        ctl_begin_shared_complaint();
         procs->ready_fds[0] = procs->ready_fds[1] = procs->go_fds[0] = procs->go_fds[1] = -EBADF;
         (void) memset(procs->seats, 0, procs->bench.n_cpus * sizeof(*procs->seats));
         int r = pipe2(procs->ready_fds, O_CLOEXEC) < 0 || pipe2(procs->go_fds, O_CLOEXEC) < 0 ? negative_errno() : 0;
@@ -180,9 +181,11 @@ static int run(struct procs *procs, bool is_pool) {
                         exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : CTL_EXIT_FAILED;
         }
         if (r < 0) {
-                ctl_error("starting %u processes: %s", procs->bench.n_cpus, strerror(-r));
-                return CTL_EXIT_FAILED;
+                ctl_error("starting a process for each of %u CPU%s: %s", procs->bench.n_cpus, plural_s(procs->bench.n_cpus),
+                          strerror(-r));
+                exit_code = CTL_EXIT_FAILED;
         }
+        ctl_end_shared_complaint();
         return exit_code;
 }
 
@@ -230,8 +233,9 @@ static int print_text(const struct bench *bench, const struct bench_stats stats[
                 {"MODE", false}, {"MEDIAN ms", true}, {"MIN ms", true}, {"MAX ms", true}, {"GB/s", true}};
         char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
         struct libscols_table *table = ctl_table_new(columns, 5);
-        printf("%s in pages of %s on node %" PRId32 ", %u processes, %u runs\n", format_size(bench->bytes, size),
-               format_size(bench->page_size_bytes, page), bench->node, bench->n_cpus, bench->n_runs);
+        printf("%s in pages of %s on node %" PRId32 ", %u process%s, %u run%s\n", format_size(bench->bytes, size),
+               format_size(bench->page_size_bytes, page), bench->node, bench->n_cpus, bench->n_cpus == 1 ? "" : "es",
+               bench->n_runs, plural_s(bench->n_runs));
         for (size_t mode = 0; mode < N_MODES; mode++) {
                 const struct bench_stats *of = &stats[mode];
                 const struct ctl_figure figures[] = {{of->median_ns / 1e6, 3}, {of->min_ns / 1e6, 3}, {of->max_ns / 1e6, 3},
@@ -253,7 +257,7 @@ static int measure(const struct bench *bench) {
         procs.bench.bytes = bench->bytes / bench->n_cpus;
         procs.seats = mmap(NULL, seats_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (!samples_ns || procs.seats == MAP_FAILED) {
-                ctl_error("measuring: %u runs: out of memory", bench->n_runs);
+                ctl_error("measuring: %u run%s: out of memory", bench->n_runs, plural_s(bench->n_runs));
                 return CTL_EXIT_FAILED;
         }
         int exit_code = CTL_EXIT_OK;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <sys/types.h>
 
 enum { BENCH_N_SERVICES = 2 };
 
@@ -15,12 +16,16 @@ enum bench_services_kind {
 struct bench_services {
         enum bench_services_kind kind;
         char cgroups[BENCH_N_SERVICES][512];
+        pid_t pids[BENCH_N_SERVICES]; /* 0: none */
 };
 
-/* Takes the first kind that can be had. */
+/* Takes the first kind that can be had. From here to bench_services_done() a signal that ends us ends the services, too, and
+ * removes the cgroups. */
 void bench_services_init(struct bench_services *services);
-/* In a process of its own, before it connects: it becomes service @idx. Returns 0 or a negative errno. */
-int bench_services_enter(const struct bench_services *services, size_t idx);
+/* Starts a process that is service @idx, and has to end by _exit(). Returns 0 there; here 1 or a negative errno. */
+int bench_services_fork(struct bench_services *services, size_t idx);
+/* Waits for its end. Returns its exit code; a negative errno when it has none. */
+int bench_services_wait(struct bench_services *services, size_t idx);
 /* When its processes are gone. */
 void bench_services_done(struct bench_services *services);
 /* "two cgroups" and so on. */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * How fast every method clears memory, and how fast the kernel does. Rounds go over all of them, so that what disturbs one
- * round disturbs all alike. Everything works through the same memory, a window at a time: no run meets the cache lines that the
- * one before has just left, and the kernel gets cold pages as the methods do.
+ * round disturbs all alike. Everything works through the same memory, a window at a time, and each is flushed from the caches
+ * before: no run meets the lines that one before has left, and the kernel gets cold pages as the methods do.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "bench-clear.h"
 #include "cleanup.h"
+#include "parse.h"
 
 #define WINDOW_BYTES (UINT64_C(128) << 20) /* chosen: cleared in each run by chunks that are smaller; 3 ms at 40 GB/s */
 
@@ -75,9 +77,13 @@ static int run_round(struct run *run, unsigned round) {
                                 run->at_bytes = 0;
                         char *window = run->memory + run->at_bytes;
                         uint64_t *ret_ns = &run->samples_ns[row][chunk][round];
-                        int r = row < BENCH_ROW_DEMAND
-                                        ? run_method(row, window, bytes, chunk, ret_ns)
-                                        : run_kernel(run, window, bytes, chunk, row == BENCH_ROW_POPULATE, ret_ns);
+                        int r = clear_flush(window, bytes);
+                        if (r == -EOPNOTSUPP)
+                                r = 0;
+                        if (r >= 0 && row < BENCH_ROW_DEMAND)
+                                r = run_method(row, window, bytes, chunk, ret_ns);
+                        else if (r >= 0)
+                                r = run_kernel(run, window, bytes, chunk, row == BENCH_ROW_POPULATE, ret_ns);
                         if (r < 0)
                                 return r;
                         run->at_bytes += bytes;
@@ -97,7 +103,8 @@ int bench_speeds_measure(const struct bench *bench, char *memory, struct bench_s
         for (unsigned round = 0; round < bench->n_runs && r >= 0; round++)
                 r = run_round(&run, round);
         if (r < 0) {
-                ctl_error("measuring: %u runs of clearing: %s; did others take the pages?", bench->n_runs, strerror(-r));
+                ctl_error("measuring: %u run%s of clearing: %s; did others take the pages?", bench->n_runs,
+                          plural_s(bench->n_runs), strerror(-r));
                 return CTL_EXIT_FAILED;
         }
         for (size_t row = 0; row < BENCH_N_ROWS; row++)

@@ -67,7 +67,8 @@ static int refused(const struct ctl *ctl, const struct ctl_acquire *acquire, con
 
 int ctl_acquire_get(const struct ctl *ctl, const struct ctl_acquire *acquire, struct hugezero_grant **ret_grant) {
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
-        int exit_code = ctl_connect(ctl, &conn);
+        bool is_bounded = acquire->miss == HUGEZERO_MISS_WAIT && acquire->timeout_ms >= 0;
+        int exit_code = ctl_connect_within(ctl, is_bounded ? (uint64_t) acquire->timeout_ms : UINT64_MAX, &conn);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         int r = try_once(conn, acquire, acquire->is_plain ? 0 : HUGEZERO_REOPENABLE, ret_grant);

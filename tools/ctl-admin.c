@@ -24,6 +24,7 @@ static const char reload_help[] = "Usage: hugezeroctl reload [OPTIONS]\n"
 static const char resize_help[] = "Usage: hugezeroctl resize POOL SIZE [OPTIONS]\n"
                                   "\n"
                                   "Gives the pool another target, on each node, until the next reload or start.\n"
+                                  "Says so where a node has not as much now.\n"
                                   "\n"
                                   "Options:\n"
                                   "  --node NODE     on this node only\n"
@@ -119,6 +120,28 @@ static int parse_resize(struct ctl *ctl, int argc, char *argv[], struct target *
         return exit_code == CTL_EXIT_OK ? -1 : exit_code;
 }
 
+/* A target beyond what there is is no error, as in Target=; but who mistyped it should not learn it from the log. */
+static int say_what_lacks(const struct ctl *ctl, struct hugezero_conn *conn, const struct target *target) {
+        _cleanup_status_ struct hugezero_status *status = NULL;
+        char wanted[FORMAT_SIZE_BYTES], available[FORMAT_SIZE_BYTES];
+        int exit_code = ctl_read_status(ctl, conn, &status);
+        if (exit_code != CTL_EXIT_OK)
+                return exit_code;
+        uint32_t n_pools = hugezero_status_get_n_pools(status);
+        for (uint32_t idx = 0; idx < n_pools; idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                (void) hugezero_status_get_pool(status, idx, &pool);
+                if (strcmp(target->pool, pool.name) != 0 || (target->node != HUGEZERO_NODE_ANY && target->node != pool.node))
+                        continue;
+                uint64_t bytes = pool.ready_bytes + pool.granted_bytes + pool.returned_bytes + pool.filling_bytes +
+                                 pool.kernel_free_bytes;
+                if (target->bytes > bytes)
+                        printf("node %d has %s for pool %s now, not %s; the rest is taken as pages appear\n", (int) pool.node,
+                               format_size(bytes, available), pool.name, format_size(target->bytes, wanted));
+        }
+        return CTL_EXIT_OK;
+}
+
 int ctl_verb_resize(struct ctl *ctl, int argc, char *argv[]) {
         struct target target = {.node = HUGEZERO_NODE_ANY};
         int exit_code = parse_resize(ctl, argc, argv, &target);
@@ -127,7 +150,9 @@ int ctl_verb_resize(struct ctl *ctl, int argc, char *argv[]) {
 
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
         exit_code = ctl_connect(ctl, &conn);
-        return exit_code == CTL_EXIT_OK ? resize(ctl, conn, "resizing", &target) : exit_code;
+        if (exit_code == CTL_EXIT_OK)
+                exit_code = resize(ctl, conn, "resizing", &target);
+        return exit_code == CTL_EXIT_OK ? say_what_lacks(ctl, conn, &target) : exit_code;
 }
 
 /* What the daemon has of the target's pools beside what clients hold. */
@@ -208,7 +233,7 @@ int ctl_verb_drain(struct ctl *ctl, int argc, char *argv[]) {
                 return exit_code;
 
         _cleanup_conn_ struct hugezero_conn *conn = NULL;
-        exit_code = ctl_connect(ctl, &conn);
+        exit_code = ctl_connect_within(ctl, timeout_ms, &conn);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = resize(ctl, conn, "draining", &target);
         return exit_code == CTL_EXIT_OK && wait ? wait_drained(ctl, conn, &target, timeout_ms) : exit_code;

@@ -142,8 +142,9 @@ static int print_text(const struct bench *bench, const struct bench_stats stats[
         };
         char size[FORMAT_SIZE_BYTES], page[FORMAT_SIZE_BYTES];
         struct libscols_table *table = ctl_table_new(columns, 6);
-        printf("%s in pages of %s on node %" PRId32 ", %u runs, %u threads in parallel\n", format_size(bench->bytes, size),
-               format_size(bench->page_size_bytes, page), bench->node, bench->n_runs, bench->n_cpus);
+        printf("%s in pages of %s on node %" PRId32 ", %u run%s, %u thread%s in parallel\n", format_size(bench->bytes, size),
+               format_size(bench->page_size_bytes, page), bench->node, bench->n_runs, plural_s(bench->n_runs),
+               bench->n_cpus, plural_s(bench->n_cpus));
         for (size_t mode = 0; mode < N_MODES; mode++) {
                 const struct bench_stats *of = &stats[mode];
                 const struct ctl_figure figures[] = {{of->median_ns / 1e6, 3}, {of->min_ns / 1e6, 3}, {of->max_ns / 1e6, 3},
@@ -163,7 +164,7 @@ static int bench_amount(const struct bench *bench) {
         _cleanup_request_ struct hugezero_request *request = NULL;
         _cleanup_free_ uint64_t *all = calloc((size_t) bench->n_runs * N_MODES, sizeof(*all));
         if (!all) {
-                ctl_error("measuring: %u runs: out of memory", bench->n_runs);
+                ctl_error("measuring: %u run%s: out of memory", bench->n_runs, plural_s(bench->n_runs));
                 return CTL_EXIT_FAILED;
         }
         for (size_t mode = 0; mode < N_MODES; mode++)

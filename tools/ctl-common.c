@@ -6,9 +6,12 @@
 #include <libsmartcols/libsmartcols.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "cleanup.h"
 #include "cmdline.h"
@@ -16,10 +19,32 @@
 #include "ctl.h"
 #include "parse.h"
 
+#define SOCKET_PATH_MAX_BYTES (sizeof(((struct sockaddr_un *) NULL)->sun_path) - 1) /* kernel limit */
+#define CONNECT_MIN_MS 1000  /* chosen: a healthy daemon on a busy machine answers before */
+#define CONNECT_MAX_MS 10000 /* as hugezero_conn_open() */
 #define MAX_CELLS 16 /* chosen: of a row with figures; the widest table has eight columns */
+
+static _Atomic bool *was_complained; /* shared memory; NULL: each complaint is made */
+
+void ctl_begin_shared_complaint(void) {
+        void *addr = mmap(NULL, sizeof(*was_complained), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        was_complained = addr == MAP_FAILED ? NULL : addr; /* without it there are only too many of them */
+}
+
+void ctl_end_shared_complaint(void) {
+        if (was_complained)
+                (void) munmap((void *) was_complained, sizeof(*was_complained));
+        was_complained = NULL;
+}
+
+bool ctl_take_complaint(void) {
+        return !was_complained || !atomic_exchange(was_complained, true);
+}
 
 void ctl_error(const char *format, ...) {
         va_list arguments;
+        if (!ctl_take_complaint())
+                return;
         (void) fflush(stdout); /* keeps the order where both go to one terminal */
         va_start(arguments, format);
         complain_list("hugezeroctl", NULL, format, arguments);
@@ -43,6 +68,11 @@ int ctl_getopt(struct ctl *ctl, const char *verb, int argc, char *argv[], const 
                         (void) fputs(help, stdout);
                         return CTL_OPTION_HELP;
                 case CTL_OPTION_SOCKET:
+                        if (strlen(optarg) > SOCKET_PATH_MAX_BYTES) {
+                                (void) ctl_usage_error(verb, "option --socket=%s: a path of at most %zu bytes is expected", optarg,
+                                                       SOCKET_PATH_MAX_BYTES);
+                                return '?';
+                        }
                         ctl->socket_path = optarg;
                         break;
                 case CTL_OPTION_JSON:
@@ -70,16 +100,31 @@ int ctl_take_options(struct ctl *ctl, int argc, char *argv[], const struct optio
         return exit_code == CTL_EXIT_OK ? -1 : exit_code;
 }
 
+/* ESHUTDOWN is the last word of a daemon that stops. */
+static int exit_code_of(int error) {
+        return error == -ECONNRESET || error == -ESHUTDOWN ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
+}
+
 int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn) {
-        int r = hugezero_conn_open(ctl->socket_path, ret_conn);
+        return ctl_connect_within(ctl, UINT64_MAX, ret_conn);
+}
+
+int ctl_connect_within(const struct ctl *ctl, uint64_t timeout_ms, struct hugezero_conn **ret_conn) {
+        int32_t clamped_ms = timeout_ms < CONNECT_MIN_MS ? CONNECT_MIN_MS :
+                             timeout_ms > CONNECT_MAX_MS ? CONNECT_MAX_MS :
+                                                           (int32_t) timeout_ms;
+        int r = hugezero_conn_open_within(ctl->socket_path, clamped_ms, ret_conn);
         if (r >= 0)
                 return CTL_EXIT_OK;
         if (r == -ENOENT || r == -ECONNREFUSED)
                 ctl_error("connecting: %s: no daemon: %s; start hugezerod, or name its socket with --socket", ctl->socket_path,
                           strerror(-r));
+        else if (r == -ETIMEDOUT) /* the service manager may listen for a daemon that cannot start */
+                ctl_error("%s; \"hugezeroctl doctor\" looks for the cause, and the daemon's log may tell it: journalctl -u hugezerod",
+                          hugezero_conn_get_error_text(NULL));
         else /* this text has all there is to say */
                 ctl_error("%s", hugezero_conn_get_error_text(NULL));
-        return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -ETIMEDOUT ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
+        return r == -ENOENT || r == -ECONNREFUSED || r == -ETIMEDOUT ? CTL_EXIT_NO_DAEMON : exit_code_of(r);
 }
 
 int ctl_item_of_refusal(const char **text) {
@@ -95,7 +140,7 @@ int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, co
         const char *text = hugezero_conn_get_error_text(conn);
         (void) ctl_item_of_refusal(&text); /* there is one only, or @what names it */
         ctl_error("%s: %s: %s", what, ctl->socket_path, *text ? text : strerror(-error));
-        return error == -ECONNRESET ? CTL_EXIT_NO_DAEMON : CTL_EXIT_FAILED;
+        return exit_code_of(error);
 }
 
 int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status) {
@@ -164,6 +209,31 @@ const char *ctl_format_threads(uint32_t n_worth, uint32_t n_workers, char buffer
         return buffer;
 }
 
+char *ctl_new_methods_text(const struct hugezero_status *status, int32_t node) {
+        struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+        char first[sizeof(pool.clear_method)] = "", *text = NULL;
+        size_t n_bytes;
+        FILE *file = open_memstream(&text, &n_bytes);
+        bool is_same = true, is_first = true;
+        if (!file)
+                return NULL;
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                if (hugezero_status_get_pool(status, idx, &pool) < 0 || pool.node != node)
+                        continue;
+                if (is_first)
+                        memcpy(first, pool.clear_method, sizeof(first));
+                is_same = is_same && strcmp(first, pool.clear_method) == 0;
+                fprintf(file, "%s%s (%s)", is_first ? "" : ", ", *pool.clear_method ? pool.clear_method : "not measured yet", pool.name);
+                is_first = false;
+        }
+        if (fclose(file) != 0 || !text)
+                return NULL;
+        if (!is_same)
+                return text;
+        free(text);
+        return strdup(*first ? first : "a method that is not measured yet");
+}
+
 const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]) {
         static const struct {
                 uint64_t seconds;
@@ -181,13 +251,14 @@ const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]) {
 }
 
 int ctl_print_json(json_t *json) {
-        if (!json || json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) < 0 || putchar('\n') == EOF) {
-                ctl_error("printing JSON: standard output: %s", json ? "it cannot be written" : "out of memory");
-                json_decref(json);
+        if (!json) {
+                ctl_error("printing JSON: out of memory");
                 return CTL_EXIT_FAILED;
         }
+        /* That it cannot be written is said once, at the end: complain_of_output(). */
+        bool is_written = json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) >= 0 && putchar('\n') != EOF;
         json_decref(json);
-        return CTL_EXIT_OK;
+        return is_written ? CTL_EXIT_OK : CTL_EXIT_FAILED;
 }
 
 struct libscols_table *ctl_table_new(const struct ctl_column *columns, size_t n_columns) {

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* hugezeroctl doctor: what on this host stands in the way, and what to do. Works without a daemon. */
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cleanup.h"
 #include "ctl.h"
@@ -33,6 +36,21 @@ static bool is_first_of_node(const struct hugezero_status *status, uint32_t idx,
         return true;
 }
 
+static void check_targets(struct doctor *doctor, const struct hugezero_status *status) {
+        uint64_t target_bytes = 0;
+
+        for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
+                struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
+                if (hugezero_status_get_pool(status, idx, &pool) >= 0)
+                        target_bytes += pool.target_bytes;
+        }
+        if (target_bytes > 0)
+                return;
+        doctor_add(doctor, DOCTOR_PROBLEM, "targets", "the daemon serves no memory: the targets of all its pools are 0");
+        doctor_advise(doctor, "drained: hugezeroctl reload; else no page was free when it was started: restart hugezerod when there "
+                              "are some, or give its pools a Target=");
+}
+
 /* What the daemon has found out about its nodes and limits. */
 static void check_clearing(struct doctor *doctor, struct hugezero_conn *conn) {
         _cleanup_status_ struct hugezero_status *status = NULL;
@@ -42,25 +60,50 @@ static void check_clearing(struct doctor *doctor, struct hugezero_conn *conn) {
                 return;
         if (hugezero_status_get_daemon(status, &daemon) >= 0)
                 doctor->capped_at_extents = daemon.capped_at_extents;
+        check_targets(doctor, status);
         for (uint32_t idx = 0; idx < hugezero_status_get_n_pools(status); idx++) {
                 struct hugezero_pool_info pool = {.struct_bytes = sizeof(pool)};
                 if (hugezero_status_get_pool(status, idx, &pool) < 0)
                         continue;
                 if (pool.n_audit_errors_total > 0) {
                         doctor_add(doctor, DOCTOR_PROBLEM, "audit",
-                                   "pool %s on node %" PRId32 ": %" PRIu64 " ready extents were not zero when they were read "
-                                   "again",
+                                   "pool %s on node %" PRId32 ": ready extents that were not zero when they were read again: "
+                                   "%" PRIu64,
                                    pool.name, pool.node, pool.n_audit_errors_total);
                         doctor_advise(doctor, "the daemon's log says where: journalctl -u hugezerod -p err; test the memory, "
                                               "and look for who writes into memory of others");
                 }
                 char fills[CTL_THREADS_BYTES], scrubs[CTL_THREADS_BYTES];
-                if (is_first_of_node(status, idx, pool.node))
-                        doctor_add(doctor, DOCTOR_OK, "clearing", "node %" PRId32 ": by %s; fills by %s, scrubs by %s", pool.node,
-                                   *pool.clear_method ? pool.clear_method : "a method that is not measured yet",
+                _cleanup_free_ char *methods = ctl_new_methods_text(status, pool.node);
+                if (methods && is_first_of_node(status, idx, pool.node))
+                        doctor_add(doctor, DOCTOR_OK, "clearing", "node %" PRId32 ": by %s; fills by %s, scrubs by %s", pool.node, methods,
                                    ctl_format_threads(pool.n_fill_threads, pool.n_workers, fills),
                                    ctl_format_threads(pool.n_scrub_threads, pool.n_workers, scrubs));
         }
+}
+
+/* Why this user may not connect: the folder, the socket, or the daemon keeps it out. */
+static void explain_kept_out(struct doctor *doctor, const char *path) {
+        struct stat st;
+        if (stat(path, &st) < 0) {
+                doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s: this user may not enter a folder of the path", path);
+                doctor_advise(doctor, "namei -l shows which one; have it opened (chmod a+x), or the daemon listen elsewhere, with Socket=");
+                return;
+        }
+        if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0) {
+                doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s", hugezero_conn_get_error_text(NULL));
+                doctor_advise(doctor, "AllowUsers= and AllowGroups= in hugezerod.conf say who is served");
+                return;
+        }
+        const struct group *group = getgrgid(st.st_gid);
+        doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s: this user may not connect", path);
+        if (st.st_gid == 0 || !group)
+                doctor_advise(doctor, "the socket has no group of its own: name one with SocketGroup=, in hugezerod.conf, or in the "
+                                      "socket unit where systemd makes the socket, and have this user join it (usermod -aG GROUP USER)");
+        else if (!(st.st_mode & S_IWGRP))
+                doctor_advise(doctor, "the socket is closed to its group, %s: set SocketMode=0660", group->gr_name);
+        else
+                doctor_advise(doctor, "become a member of the socket's group: usermod -aG %s USER, then log in anew", group->gr_name);
 }
 
 /* Also finds out which process the limits of interest belong to. */
@@ -81,10 +124,7 @@ static void check_socket(struct doctor *doctor, const struct ctl *ctl) {
                                               "bound what each user gets");
                 }
         } else if (r == -EACCES || r == -EPERM) {
-                doctor_add(doctor, DOCTOR_PROBLEM, "socket", "%s: this user may not connect", ctl->socket_path);
-                doctor_advise(
-                        doctor,
-                        "become a member of the socket's group (ls -l shows it; usermod -aG GROUP USER, then log in anew)");
+                explain_kept_out(doctor, ctl->socket_path);
         } else if (r == -ENOENT || r == -ECONNREFUSED) {
                 doctor_add(doctor, DOCTOR_NOTE, "socket", "%s: no daemon answers", ctl->socket_path);
                 doctor_advise(doctor, "systemctl start hugezerod; or name another socket with --socket");

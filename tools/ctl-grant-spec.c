@@ -10,6 +10,7 @@
 #include "hugezero.h"
 #include "parse.h"
 
+#define MIN_PAGE_BYTES 4096 /* kernel: no page is smaller */
 #define PART_BYTES 128 /* chosen: longer than any value that makes sense */
 
 static const char *const keys[] = {"name", "bytes", "page-size", "node", "pool", "prefer", "several"};
@@ -56,8 +57,9 @@ static int take_node(const char *value, struct ctl_grant_spec *spec, char *error
                 node = HUGEZERO_NODE_ANY;
         else if (strcmp(value, "local") == 0)
                 node = HUGEZERO_NODE_LOCAL;
-        else if (parse_i32(value, &node) < 0 || node < 0)
-                return fail(error, "node=%s: the number of a NUMA node, 'local' or 'any' is expected", value);
+        else if (parse_i32(value, &node) < 0 || node < 0 || node >= PARSE_MAX_NODES)
+                return fail(error, "node=%s: the number of a NUMA node, at most %d, 'local' or 'any' is expected", value,
+                            PARSE_MAX_NODES - 1);
         spec->node = node;
         return 0;
 }
@@ -76,7 +78,7 @@ static int take_value(int key, const char *value, struct ctl_grant_spec *spec, c
                         return fail(error, "bytes=%s: a size as 2M, 8G or 4194304, larger than 0, is expected", value);
                 return 0;
         case KEY_PAGE_SIZE:
-                if (parse_size(value, &spec->page_size_bytes) < 0 || spec->page_size_bytes == 0 ||
+                if (parse_size(value, &spec->page_size_bytes) < 0 || spec->page_size_bytes < MIN_PAGE_BYTES ||
                     (spec->page_size_bytes & (spec->page_size_bytes - 1)) != 0)
                         return fail(error, "page-size=%s: a page size of the kernel, as 2M or 1G, is expected", value);
                 return 0;
@@ -115,7 +117,7 @@ static int take_part(char *part, uint32_t *seen, struct ctl_grant_spec *spec, ch
 }
 
 int ctl_grant_spec_parse(const char *text, struct ctl_grant_spec *ret_spec, char ret_error[CTL_SPEC_ERROR_BYTES]) {
-        struct ctl_grant_spec spec = {.node = HUGEZERO_NODE_ANY};
+        struct ctl_grant_spec spec = {.node = HUGEZERO_NODE_LOCAL};
         uint32_t seen = 0;
         for (const char *at = text;;) {
                 size_t n_bytes = strcspn(at, ",");

@@ -93,12 +93,18 @@ static const char *const limit_names[] = {
         [HUGEZERO_LIMIT_WAITING] = "waiting", [HUGEZERO_LIMIT_REQUESTS] = "requests", [HUGEZERO_LIMIT_FDS_IN_FLIGHT] = "fds_in_flight",
 };
 
+/* 0: it is no limit of a page size. */
+static uint64_t limit_page_size(uint32_t kind) {
+        return kind >= HUGEZERO_LIMIT_PAGES && kind < HUGEZERO_LIMIT_PAGES + 64 ? UINT64_C(1) << (kind - HUGEZERO_LIMIT_PAGES) : 0;
+}
+
 /* The next row that this program has a name for. *idx begins with 0. */
 static bool next_limit(const struct hugezero_status *status, uint32_t *idx, struct hugezero_limit_info *ret_limit) {
         while (*idx < hugezero_status_get_n_limits(status)) {
                 *ret_limit = (struct hugezero_limit_info){.struct_bytes = sizeof(*ret_limit)};
                 if (hugezero_status_get_limit(status, (*idx)++, ret_limit) >= 0 &&
-                    ret_limit->kind < sizeof(limit_names) / sizeof(limit_names[0]) && limit_names[ret_limit->kind])
+                    (limit_page_size(ret_limit->kind) != 0 ||
+                     (ret_limit->kind < sizeof(limit_names) / sizeof(limit_names[0]) && limit_names[ret_limit->kind])))
                         return true;
         }
         return false;
@@ -108,12 +114,18 @@ static json_t *limits_to_json(const struct hugezero_status *status) {
         struct hugezero_limit_info limit;
         json_t *json = json_array();
 
-        for (uint32_t idx = 0; next_limit(status, &idx, &limit);)
-                (void) json_array_append_new(
-                        json, json_pack("{s:o, s:s, s:I, s:o}", "uid",
+        for (uint32_t idx = 0; next_limit(status, &idx, &limit);) {
+                uint64_t page_size_bytes = limit_page_size(limit.kind);
+                json_t *row = json_pack("{s:o, s:s, s:I, s:o}", "uid",
                                         limit.uid == HUGEZERO_ALL_USERS ? json_null() : json_integer(limit.uid), "kind",
-                                        limit_names[limit.kind], "used", (json_int_t) limit.used, "limit",
-                                        limit.limit == HUGEZERO_NO_LIMIT ? json_null() : json_integer((json_int_t) limit.limit)));
+                                        page_size_bytes ? "page_bytes" : limit_names[limit.kind], "used", (json_int_t) limit.used,
+                                        "limit",
+                                        limit.limit == HUGEZERO_NO_LIMIT ? json_null() : json_integer((json_int_t) limit.limit));
+
+                if (page_size_bytes)
+                        (void) json_object_set_new(row, "page_size_bytes", json_integer((json_int_t) page_size_bytes));
+                (void) json_array_append_new(json, row);
+        }
         return json;
 }
 
@@ -166,7 +178,7 @@ static int print_pools(const struct hugezero_pool_info *pools, size_t n_pools) {
 static const char *format_amount(uint32_t kind, uint64_t amount, char buffer[FORMAT_SIZE_BYTES]) {
         if (amount == HUGEZERO_NO_LIMIT)
                 return "none";
-        if (kind == HUGEZERO_LIMIT_BYTES)
+        if (kind == HUGEZERO_LIMIT_BYTES || limit_page_size(kind) != 0)
                 return format_size(amount, buffer);
         (void) snprintf(buffer, FORMAT_SIZE_BYTES, "%" PRIu64, amount);
         return buffer;
@@ -178,18 +190,21 @@ static int print_limits(const struct hugezero_status *status) {
         struct hugezero_limit_info limit;
 
         for (uint32_t idx = 0; next_limit(status, &idx, &limit);) {
-                char uid[16], used[FORMAT_SIZE_BYTES], max[FORMAT_SIZE_BYTES];
-                const char *cells[] = {limit.uid == HUGEZERO_ALL_USERS ? "all" : uid, limit_names[limit.kind],
-                                       format_amount(limit.kind, limit.used, used), format_amount(limit.kind, limit.limit, max)};
+                char uid[16], used[FORMAT_SIZE_BYTES], max[FORMAT_SIZE_BYTES], size[FORMAT_SIZE_BYTES], pages[FORMAT_SIZE_BYTES + 8];
+                uint64_t page_size_bytes = limit_page_size(limit.kind);
+                const char *cells[] = {
+                        limit.uid == HUGEZERO_ALL_USERS ? "all" : uid, page_size_bytes ? pages : limit_names[limit.kind],
+                        format_amount(limit.kind, limit.used, used), format_amount(limit.kind, limit.limit, max)};
 
                 (void) snprintf(uid, sizeof(uid), "%" PRIu32, limit.uid);
+                (void) snprintf(pages, sizeof(pages), "%s pages", format_size(page_size_bytes, size));
                 (void) ctl_table_add(table, cells, sizeof(cells) / sizeof(cells[0]));
         }
         return ctl_table_print(table);
 }
 
 /* Once for each node, whose pools share its threads. */
-static void print_nodes(const struct hugezero_pool_info *pools, size_t n_pools) {
+static void print_nodes(const struct hugezero_status *status, const struct hugezero_pool_info *pools, size_t n_pools) {
         for (size_t idx = 0; idx < n_pools; idx++) {
                 uint64_t paced_wait_ms = 0, audited_bytes = 0, n_audit_errors = 0;
                 char audited[FORMAT_SIZE_BYTES];
@@ -205,29 +220,32 @@ static void print_nodes(const struct hugezero_pool_info *pools, size_t n_pools) 
                 if (!is_first)
                         continue;
                 char fills[CTL_THREADS_BYTES], scrubs[CTL_THREADS_BYTES];
-                printf("node %" PRId32 ": clears by %s, fills by %s, scrubs by %s; requests waited %" PRIu64
-                       " ms for paced work; audited %s, errors %" PRIu64 "\n",
-                       pools[idx].node, *pools[idx].clear_method ? pools[idx].clear_method : "a method that is not measured yet",
+                _cleanup_free_ char *methods = ctl_new_methods_text(status, pools[idx].node);
+                printf("node %" PRId32 ": clears by %s, fills by %s, scrubs by %s; requests lacked paced memory for %" PRIu64
+                       " ms; audited %s, errors %" PRIu64 "\n",
+                       pools[idx].node, methods ? methods : "-",
                        ctl_format_threads(pools[idx].n_fill_threads, pools[idx].n_workers, fills),
                        ctl_format_threads(pools[idx].n_scrub_threads, pools[idx].n_workers, scrubs), paced_wait_ms,
                        format_size(audited_bytes, audited), n_audit_errors);
         }
 }
 
-static int print_text(const struct hugezero_status *status, const struct hugezero_daemon_info *daemon, const struct hugezero_pool_info *pools, size_t n_pools) {
+static int print_text(const struct hugezero_status *status, const struct hugezero_daemon_info *daemon,
+                      const struct hugezero_pool_info *pools, size_t n_pools) {
         char uptime[CTL_AGE_BYTES], zeroed[FORMAT_SIZE_BYTES], granted[FORMAT_SIZE_BYTES], scrubbed[FORMAT_SIZE_BYTES];
         printf("hugezerod %s, up %s\n", daemon->version, ctl_format_age(daemon->uptime_ms, uptime));
-        printf("clients %" PRIu64 ", requests waiting %" PRIu64 ", grants %" PRIu64 " with %" PRIu64 " extents\n",
-               daemon->n_clients, daemon->n_waiting, daemon->n_grants, daemon->n_extents_granted);
+        printf("clients %" PRIu64 ", requests waiting %" PRIu64 ", grants %" PRIu64 " with %" PRIu64 " extent%s\n",
+               daemon->n_clients, daemon->n_waiting, daemon->n_grants, daemon->n_extents_granted,
+               plural_s(daemon->n_extents_granted));
         int exit_code = print_pools(pools, n_pools);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = print_limits(status);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
         if (daemon->capped_at_extents)
-                printf("the pools stop at %" PRIu64 " extents: hugezerod may open too few files; raise LimitNOFILE= (ulimit -n), or "
-                       "ExtentSize=\n", daemon->capped_at_extents);
-        print_nodes(pools, n_pools);
+                printf("the pools stop at %" PRIu64 " extent%s: hugezerod may open too few files; raise LimitNOFILE= (ulimit -n), or "
+                       "ExtentSize=\n", daemon->capped_at_extents, plural_s(daemon->capped_at_extents));
+        print_nodes(status, pools, n_pools);
         printf("since start: granted %" PRIu64 ", refused %" PRIu64 "; extents exact %" PRIu64 ", cut %" PRIu64
                ", grown %" PRIu64 ", built %" PRIu64 "\n",
                daemon->n_granted_total, daemon->n_refused_total, daemon->n_exact_total, daemon->n_cut_total,

@@ -67,6 +67,15 @@ int ctl_no_arguments(int argc, char *argv[]);
 /* For verbs without options of their own and without words. Returns an exit code, or -1: go on. */
 int ctl_take_options(struct ctl *ctl, int argc, char *argv[], const struct option *options, const char *help);
 
+/*
+ * Processes that are forked from here on fail alike and at the same time: only the first complaint of them and of this one is
+ * made, until the end of it.
+ */
+void ctl_begin_shared_complaint(void);
+void ctl_end_shared_complaint(void);
+/* Whether this process may make it; it has it then. Safe in signal handlers. */
+bool ctl_take_complaint(void);
+
 /* "hugezeroctl: " and the text, which reads "what failed: on what: why", and a newline; on stderr. */
 void ctl_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, and a pointer to the help of @verb (NULL: the global one). Returns CTL_EXIT_USAGE. */
@@ -76,8 +85,10 @@ int ctl_item_of_refusal(const char **text);
 /* Says why a call to the daemon failed, with the daemon's own reason where it gave one. Returns the exit code for it. */
 int ctl_daemon_error(const struct ctl *ctl, const struct hugezero_conn *conn, const char *what, int error);
 
-/* Both return an exit code and set @ret_... when it is CTL_EXIT_OK. */
+/* They return an exit code and set @ret_... when it is CTL_EXIT_OK. */
 int ctl_connect(const struct ctl *ctl, struct hugezero_conn **ret_conn);
+/* @timeout_ms: what the user wants to wait; a second at least, as that says nothing about a daemon, and 10 s at most. */
+int ctl_connect_within(const struct ctl *ctl, uint64_t timeout_ms, struct hugezero_conn **ret_conn);
 int ctl_read_status(const struct ctl *ctl, struct hugezero_conn *conn, struct hugezero_status **ret_status);
 /* One after the other. */
 int ctl_connect_and_read(const struct ctl *ctl, struct hugezero_conn **ret_conn, struct hugezero_status **ret_status);
@@ -95,6 +106,9 @@ const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]);
 /* "1 of 2 threads"; @n_worth 0: "up to 2 threads". */
 #define CTL_THREADS_BYTES 48
 const char *ctl_format_threads(uint32_t n_worth, uint32_t n_workers, char buffer[CTL_THREADS_BYTES]);
+
+/* "avx2-nt", or "avx2-nt (POOL), memset (POOL)" where the pools of the node differ. For free(). */
+char *ctl_new_methods_text(const struct hugezero_status *status, int32_t node);
 
 /* Prints and frees @json (NULL: out of memory). Returns an exit code. */
 int ctl_print_json(json_t *json);

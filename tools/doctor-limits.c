@@ -44,8 +44,8 @@ static void check_process_limits(struct doctor *doctor) {
         char size[FORMAT_SIZE_BYTES];
         if (doctor->capped_at_extents) {
                 doctor_add(doctor, DOCTOR_PROBLEM, "nofile",
-                           "the daemon's pools lack memory, and stop at %" PRIu64 " extents: it may open no more files for them",
-                           doctor->capped_at_extents);
+                           "the daemon's pools lack memory, and stop at %" PRIu64 " extent%s: it may open no more files for them",
+                           doctor->capped_at_extents, plural_s(doctor->capped_at_extents));
                 doctor_advise(doctor, MORE_FILES);
         }
         if (read_limit(doctor, "Max open files", limits)) {

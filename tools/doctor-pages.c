@@ -36,35 +36,36 @@ static void check_size(struct doctor *doctor, uint64_t page_size_bytes, uint64_t
         (void) doctor_read_u64(doctor, &n_surplus, SYSFS_PAGES "/surplus_hugepages", kib);
         (void) doctor_read_u64(doctor, &n_overcommit, SYSFS_PAGES "/nr_overcommit_hugepages", kib);
         if (n_pages && n_free <= n_reserved) {
-                doctor_add(doctor, DOCTOR_NOTE, "pages", "%s: %" PRIu64 " pages, none free that is not reserved", size,
-                           n_pages);
+                doctor_add(doctor, DOCTOR_NOTE, "pages", "%s: %" PRIu64 " page%s, none free that is not reserved", size,
+                           n_pages, plural_s(n_pages));
                 doctor_advise(doctor, "fine when they are in the daemon's pools: see hugezeroctl status; else somebody else "
                                       "has them: grep -l "
                                       "-i hugepages /proc/*/smaps shows who");
         } else if (n_pages)
-                doctor_add(doctor, DOCTOR_OK, "pages", "%s: %" PRIu64 " pages, %" PRIu64 " free, %" PRIu64 " of these reserved",
-                           size, n_pages, n_free, n_reserved);
+                doctor_add(doctor, DOCTOR_OK, "pages", "%s: %" PRIu64 " page%s, %" PRIu64 " free, %" PRIu64 " of these reserved",
+                           size, n_pages, plural_s(n_pages), n_free, n_reserved);
         else {
                 doctor_add(doctor, DOCTOR_NOTE, "pages", "%s: no pages", size);
                 advise_reserve(doctor, page_size_bytes);
         }
         if (n_reserved && n_free > n_reserved) {
                 doctor_add(doctor, DOCTOR_NOTE, "reserved",
-                           "%s: %" PRIu64 " free pages are promised to mappings that did not touch them yet", size, n_reserved);
+                           "%s: %" PRIu64 " free page%s %s promised to mappings that did not touch all of theirs yet", size, n_reserved,
+                           plural_s(n_reserved), plural_are(n_reserved));
                 doctor_advise(doctor,
-                              "pools are filled from the other %" PRIu64 "; reserve that many more pages if this is too few",
+                              "pools are filled from the other %" PRIu64 "; reserve more pages if this is too few",
                               n_free - n_reserved);
         }
         if (n_surplus) {
-                doctor_add(doctor, DOCTOR_NOTE, "surplus", "%s: %" PRIu64 " surplus pages, taken from ordinary memory", size,
-                           n_surplus);
+                doctor_add(doctor, DOCTOR_NOTE, "surplus", "%s: %" PRIu64 " surplus page%s, taken from ordinary memory", size,
+                           n_surplus, plural_s(n_surplus));
                 doctor_advise(
                         doctor,
                         "they are never used for pools; whoever needs them should get reserved pages: raise nr_hugepages");
         }
         if (n_overcommit) {
-                doctor_add(doctor, DOCTOR_NOTE, "overcommit", "%s: up to %" PRIu64 " pages may be taken from ordinary memory",
-                           size, n_overcommit);
+                doctor_add(doctor, DOCTOR_NOTE, "overcommit", "%s: up to %" PRIu64 " page%s may be taken from ordinary memory",
+                           size, n_overcommit, plural_s(n_overcommit));
                 doctor_advise(doctor,
                               "a program that finds no page then gets ordinary memory, cleared slowly, or is killed: echo 0 "
                               "> " SYSFS_PAGES "/nr_overcommit_hugepages",

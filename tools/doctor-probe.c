@@ -205,7 +205,7 @@ static void probe_unshare(struct doctor *doctor, int fd) {
         uint64_t n = count_call_interrupts() - before;
         bool is_loud = n_others && n > n_others * N_UNMAP_ROUNDS * N_TABLES / 2;
         doctor_add(doctor, is_loud ? DOCTOR_NOTE : DOCTOR_OK, "unshare",
-                   "unmapping %d shared page tables interrupts the other CPUs %" PRIu64 " times", N_TABLES,
+                   "unmapping %d shared page tables interrupts the other CPUs, times: %" PRIu64, N_TABLES,
                    n_others ? n / n_others / N_UNMAP_ROUNDS : 0);
         if (is_loud)
                 doctor_advise(doctor, "a fault of kernels from mid-2025 to January 2026; use a later one, or do without where "

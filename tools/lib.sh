@@ -7,6 +7,13 @@
 : "${me:=${0##*/}}"
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 
+# make_folder DIR - below the current one, for our builds; a complaint when it cannot be had
+make_folder() {
+        mkdir -p "$1" 2> /dev/null && [[ -w $1 ]] && return 0
+        say "cannot write to $PWD/$1 as user $EUID, which the build needs: run this as the user whom the clone belongs to"
+        return 1
+}
+
 # install_packages LIST KIND... - installs what is missing of the packages of these kinds
 install_packages() {
         local list=$1 names=() missing=() kinds

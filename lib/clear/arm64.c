@@ -83,6 +83,23 @@ static void clear_stnp(void *addr, size_t n_bytes) {
                                  : "memory");
 }
 
+/* CTR_EL0.DminLine: log2 of the smallest line of all data caches, in words of 4 bytes. */
+static size_t line_bytes(void) {
+        unsigned long long ctr;
+
+        __asm__("mrs %0, ctr_el0" : "=r"(ctr));
+        return (size_t) 4 << ((ctr >> 16) & 0xf);
+}
+
+/* Linux allows it to programs, and where a processor's erratum forbids that it does it for them. */
+void clear_arch_flush(void *addr, size_t n_bytes) {
+        size_t step_bytes = line_bytes();
+
+        for (char *line = addr, *end = line + n_bytes; line < end; line += step_bytes)
+                __asm__ volatile("dc civac, %0" : : "r"(line) : "memory");
+        __asm__ volatile("dsb sy" : : : "memory");
+}
+
 /* Non-temporal pairs may pass other stores even where an address depends on them. The rest are ordinary stores. */
 static void publish_dmb(void) {
         __asm__ volatile("dmb ish" : : : "memory");

@@ -25,7 +25,7 @@
 #define LONG_RUN_BYTES ((size_t) 64 << 20) /* chosen: runs of so much are measured less often */
 /* Shares of the budget. Chosen: what must be measured comes first; what makes it more certain shares with the harm. */
 #define NEEDED_PERCENT 90
-#define MORE_PERCENT 60
+#define MORE_PERCENT 50
 #define HARM_PERCENT 95      /* clearing up takes the rest */
 #define WALL_TIMES 4         /* chosen: of the budget; a thread that gets less than a quarter of a CPU gives up */
 #define N_NEEDED_ROUNDS 3    /* chosen: the least that several is */
@@ -33,13 +33,17 @@
 #define N_MOST_ROUNDS 6      /* chosen */
 #define N_MOST_LONG 3
 #define N_HARM_ROUNDS 3      /* chosen */
-#define HOPELESS 0.5         /* chosen: a method below this share of the best is not measured again, nor for larger slices */
+#define FLUSH_NS_PER_BYTE 0.1 /* chosen, until it is known; measured 0.04 for lines that are in no cache, to 0.09 */
+#define PREPARE_HARM_NS 8e6   /* measured: 4 to 6 ms with an L2 cache of 2 MiB */
+#define HOPELESS 0.65        /* chosen: a method below this share of the best is not measured again, nor for larger slices */
 
 struct probe {
         struct clear_calibration *calibration;
         char *addr; /* what is cleared */
         size_t n_bytes;
-        size_t at_bytes; /* goes round, so that no run meets lines that the one before has just left */
+        size_t at_bytes; /* goes round */
+        size_t n_flushed_bytes;
+        uint64_t flush_ns; /* that it took */
         uint64_t start_ns, start_used_ns;
         uint64_t budget_ns; /* of CPU time, for all of it */
         bool (*stop)(void *userdata);
@@ -76,29 +80,48 @@ static bool fits(const struct probe *probe, unsigned budget_percent, double need
                now_ns() - probe->start_ns < WALL_TIMES * probe->budget_ns;
 }
 
-/* Clears @n_bytes (at least one slice) slice by slice, going round in the memory. */
-static int clear_round(struct probe *probe, const struct clear_method *method, size_t slice_bytes, size_t n_bytes,
+static int flush(struct probe *probe, char *slice, size_t slice_bytes) {
+        uint64_t start_ns = used_ns();
+        int r = clear_flush(slice, slice_bytes);
+
+        probe->flush_ns += used_ns() - start_ns;
+        probe->n_flushed_bytes += slice_bytes;
+        return r == -EOPNOTSUPP ? 0 : r;
+}
+
+/*
+ * Clears @n_bytes (at least one slice) slice by slice, going round in the memory. @is_cold: each slice is flushed before it is
+ * cleared and timed. The caches hold all of this memory, from the first round on, but nothing of what clients give back:
+ * methods that write to the caches would look twice as fast here as they are there (measured).
+ */
+static int clear_round(struct probe *probe, const struct clear_method *method, size_t slice_bytes, size_t n_bytes, bool is_cold,
                        uint64_t *ret_ns) {
         size_t page_bytes = clear_base_page_bytes(), done_bytes = 0;
-        uint64_t start_ns;
+        uint64_t start_ns, took_ns = 0;
+        char *slice;
         int r;
 
         if (probe->stop && probe->stop(probe->userdata))
                 return -ECANCELED;
         if (slice_bytes > probe->n_bytes) /* the harm buffer was taken off */
                 slice_bytes = probe->n_bytes;
-        start_ns = used_ns();
         do {
                 if (probe->n_bytes - probe->at_bytes < slice_bytes)
                         probe->at_bytes = 0;
-                r = clear_pages(method, probe->addr + probe->at_bytes, slice_bytes / page_bytes);
+                slice = probe->addr + probe->at_bytes;
+                r = is_cold ? flush(probe, slice, slice_bytes) : 0;
                 if (r < 0)
                         return r;
+                start_ns = used_ns();
+                r = clear_pages(method, slice, slice_bytes / page_bytes);
+                if (r < 0)
+                        return r;
+                took_ns += used_ns() - start_ns;
                 probe->at_bytes += slice_bytes;
                 done_bytes += slice_bytes;
         } while (done_bytes + slice_bytes <= n_bytes);
         /* Scaled to what was asked for: a slice does not always divide it. */
-        *ret_ns = (uint64_t) ((double) (used_ns() - start_ns) * (double) n_bytes / (double) done_bytes);
+        *ret_ns = (uint64_t) ((double) took_ns * (double) n_bytes / (double) done_bytes);
         return 0;
 }
 
@@ -126,20 +149,21 @@ static size_t measured_below(const struct clear_calibration *calibration, size_t
         return calibration->n_slices;
 }
 
-/*
- * Whether a method may turn out as the best, by what smaller slices say of it. On little memory, which the caches hold, those that
- * pass by them look hopeless and are not. memset() always has to: it is what others must beat.
- */
+/* Whether a method may turn out as the best, by what smaller slices say of it. memset() always may: it is what others must beat. */
 static bool is_candidate(const struct clear_calibration *calibration, size_t i, size_t slice) {
         size_t below = measured_below(calibration, slice);
 
         return below == calibration->n_slices || calibration->methods[i] == clear_method_cached() ||
-               calibration->methods[i]->non_temporal ||
                calibration->figures[i][below].gb_per_s >= HOPELESS * best_gb_per_s(calibration, below);
 }
 
-/* What a run will take; of the first ones nothing is known but how long the slowest one before took. */
-static double estimate_ns(const struct clear_calibration *calibration, size_t i, size_t slice) {
+static double flush_ns_per_byte(const struct probe *probe) {
+        return probe->n_flushed_bytes > 0 ? (double) probe->flush_ns / (double) probe->n_flushed_bytes : FLUSH_NS_PER_BYTE;
+}
+
+/* What a run will take, with the flushing; of the first ones nothing is known but how long the slowest one before took. */
+static double estimate_ns(const struct probe *probe, size_t i, size_t slice) {
+        const struct clear_calibration *calibration = probe->calibration;
         size_t below = measured_below(calibration, slice);
         double gb_per_s = calibration->figures[i][slice].gb_per_s;
 
@@ -148,7 +172,7 @@ static double estimate_ns(const struct clear_calibration *calibration, size_t i,
         for (size_t k = 0; k < i && gb_per_s <= 0; k++)
                 if (calibration->figures[k][slice].gb_per_s > 0)
                         gb_per_s = calibration->figures[k][slice].gb_per_s;
-        return gb_per_s > 0 ? (double) run_bytes(calibration, slice) / gb_per_s : 0;
+        return (double) run_bytes(calibration, slice) * ((gb_per_s > 0 ? 1 / gb_per_s : 0) + flush_ns_per_byte(probe));
 }
 
 static int run_once(struct probe *probe, size_t i, size_t slice) {
@@ -156,11 +180,17 @@ static int run_once(struct probe *probe, size_t i, size_t slice) {
         struct clear_figures *figures = &calibration->figures[i][slice];
         size_t n_bytes = run_bytes(calibration, slice);
         uint64_t took_ns;
-        int r = clear_round(probe, calibration->methods[i], calibration->slice_bytes[slice], n_bytes, &took_ns);
+        int r = clear_round(probe, calibration->methods[i], calibration->slice_bytes[slice], n_bytes, /* is_cold= */ true,
+                            &took_ns);
 
         if (r >= 0 && took_ns > 0 && (double) n_bytes / (double) took_ns > figures->gb_per_s)
                 figures->gb_per_s = (double) n_bytes / (double) took_ns;
         return r;
+}
+
+/* What disturbs a short run may well make it look hopeless once. */
+static unsigned n_before_hopeless(const struct clear_calibration *calibration, size_t slice) {
+        return run_bytes(calibration, slice) < LONG_RUN_BYTES ? 2 : 1;
 }
 
 /* 1: all that have a chance had a run; 0: the budget does not last for that. */
@@ -170,9 +200,10 @@ static int run_round(struct probe *probe, size_t slice, unsigned round, unsigned
 
         for (size_t i = 0; i < calibration->n_methods; i++) {
                 if (!is_candidate(calibration, i, slice) ||
-                    (round > 1 && calibration->figures[i][slice].gb_per_s < HOPELESS * best_gb_per_s(calibration, slice)))
+                    (round >= n_before_hopeless(calibration, slice) &&
+                     calibration->figures[i][slice].gb_per_s < HOPELESS * best_gb_per_s(calibration, slice)))
                         continue;
-                if (!fits(probe, budget_percent, estimate_ns(calibration, i, slice)))
+                if (!fits(probe, budget_percent, estimate_ns(probe, i, slice)))
                         return 0;
                 r = run_once(probe, i, slice);
                 if (r < 0)
@@ -197,7 +228,7 @@ static bool is_affordable(const struct probe *probe, size_t slice) {
 
         for (size_t i = 0; i < calibration->n_methods; i++)
                 if (is_candidate(calibration, i, slice))
-                        needed_ns += n_needed(calibration, slice) * estimate_ns(calibration, i, slice);
+                        needed_ns += n_needed(calibration, slice) * estimate_ns(probe, i, slice);
         return fits(probe, NEEDED_PERCENT, needed_ns);
 }
 
@@ -249,6 +280,10 @@ static size_t l2_bytes(void) {
         return (size_t) n_bytes < MAX_L2_BYTES ? (size_t) n_bytes : MAX_L2_BYTES;
 }
 
+size_t clear_calibrate_harm_bytes(void) {
+        return 8 * l2_bytes();
+}
+
 static uint64_t walk_ring(char *buffer, size_t n_bytes) {
         uint64_t start_ns = used_ns();
 
@@ -270,7 +305,7 @@ static int prepare_harm(struct probe *probe) {
         size_t page_bytes = clear_base_page_bytes(), n_bytes = l2_bytes() / 2 / page_bytes * page_bytes;
         int r;
 
-        if (n_bytes < page_bytes || probe->n_bytes / 16 < n_bytes)
+        if (n_bytes < page_bytes || probe->n_bytes < clear_calibrate_harm_bytes())
                 return 0;
         probe->n_bytes -= n_bytes;
         probe->at_bytes = 0;
@@ -299,22 +334,19 @@ static int prepare_harm(struct probe *probe) {
 static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         struct clear_calibration *calibration = probe->calibration;
         struct clear_figures *figures = &calibration->figures[i][slice];
-        int survival_percent = 0;
         uint64_t took_ns;
-        int r;
+        int survival_percent, r;
 
         if (!fits(probe, HARM_PERCENT, 4 * (double) probe->cold_ns + (double) HARM_BYTES / figures->gb_per_s))
                 return 0;
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
-        r = clear_round(probe, calibration->methods[i], calibration->slice_bytes[slice], HARM_BYTES, &took_ns);
+        r = clear_round(probe, calibration->methods[i], calibration->slice_bytes[slice], HARM_BYTES, /* is_cold= */ false,
+                        &took_ns);
         if (r < 0)
                 return r;
         took_ns = walk_ring(probe->warm, probe->n_warm_bytes);
-        if (took_ns <= probe->warm_ns)
-                survival_percent = 100;
-        else if (took_ns < probe->cold_ns)
-                survival_percent = (int) ((probe->cold_ns - took_ns) * 100 / (probe->cold_ns - probe->warm_ns));
+        survival_percent = clear_survival_percent(probe->warm_ns, probe->cold_ns, took_ns);
         if (survival_percent > figures->survival_percent)
                 figures->survival_percent = survival_percent;
         return 0;
@@ -323,12 +355,15 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
 /* Among those that are near the fastest it may decide; it is nothing to spend CPU time on for the others. */
 static int measure_harm(struct probe *probe) {
         const struct clear_calibration *calibration = probe->calibration;
-        bool has_new = false;
+        bool is_wanted[CLEAR_CALIBRATE_MAX_SLICES] = {}, has_any = false;
         int r;
 
-        for (size_t slice = 0; slice < calibration->n_slices; slice++)
-                has_new = has_new || probe->is_new[slice];
-        r = has_new && fits(probe, MORE_PERCENT + 10, 0) ? prepare_harm(probe) : 0;
+        for (size_t slice = 0; slice < calibration->n_slices; slice++) {
+                is_wanted[slice] = clear_calibration_lacks_harm(calibration, slice) &&
+                                   calibration->slice_bytes[slice] <= probe->n_bytes;
+                has_any = has_any || is_wanted[slice];
+        }
+        r = has_any && fits(probe, HARM_PERCENT, PREPARE_HARM_NS) ? prepare_harm(probe) : 0;
 
         /* Twice the time is what makes a cache worth keeping, and what noise does not hide. An emulator shows no difference. */
         if (r < 0 || probe->n_warm_bytes == 0 || probe->cold_ns < 2 * probe->warm_ns)
@@ -337,7 +372,7 @@ static int measure_harm(struct probe *probe) {
                 for (size_t slice = calibration->n_slices; slice-- > 0;) {
                         double near = best_gb_per_s(calibration, slice) * (100 - CLEAR_CALIBRATE_NEAR_PERCENT) / 100;
 
-                        for (size_t i = 0; i < calibration->n_methods && probe->is_new[slice]; i++) {
+                        for (size_t i = 0; i < calibration->n_methods && is_wanted[slice]; i++) {
                                 double gb_per_s = calibration->figures[i][slice].gb_per_s;
 
                                 r = gb_per_s > 0 && gb_per_s >= near ? measure_harm_of(probe, i, slice) : 0;

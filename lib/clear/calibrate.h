@@ -45,9 +45,12 @@ int clear_calibration_add(struct clear_calibration *calibration, size_t slice_by
 
 /**
  * clear_calibrate - measure what is not measured yet
+ *
+ * Of memory that is not in the caches, as that is which clients give back: it is flushed before each run.
+ *
  * @addr:      populated memory of the pool, aligned to the base page; what is zero stays zero
  * @n_bytes:   CLEAR_CALIBRATE_BYTES, or less where there is not so much. Slice sizes that exceed it are left alone; harm is not
- *             measured in less than 8 times the L2 cache.
+ *             measured in less than clear_calibrate_harm_bytes(), and later where there is more.
  * @budget_ns: of the thread's CPU time. What does not fit is left unmeasured; so it is when others have had the CPU for much longer.
  * @stop:      asked before each run of a few ms: true ends it early; NULL: nobody wants that
  *
@@ -57,6 +60,13 @@ int clear_calibration_add(struct clear_calibration *calibration, size_t slice_by
  */
 int clear_calibrate(struct clear_calibration *calibration, void *addr, size_t n_bytes, uint64_t budget_ns,
                     bool (*stop)(void *userdata), void *userdata);
+
+/* Harm is told on 8 times the L2 cache, which pushes all else out of it. */
+size_t clear_calibrate_harm_bytes(void);
+/* Whether the speed of this size is known, and of harm nothing: memory or time did not last for it. */
+bool clear_calibration_lacks_harm(const struct clear_calibration *calibration, size_t slice);
+/* Of a warm buffer, by the time of a walk through it: while it is warm, while it is cold, and after clearing. */
+int clear_survival_percent(uint64_t warm_ns, uint64_t cold_ns, uint64_t took_ns);
 
 /*
  * Sets chosen[] and reason from figures[]: the fastest; but of those within CLEAR_CALIBRATE_NEAR_PERCENT the least harmful,

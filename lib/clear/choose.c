@@ -58,6 +58,19 @@ static size_t least_harmful(const struct clear_calibration *calibration, size_t 
         return found;
 }
 
+int clear_survival_percent(uint64_t warm_ns, uint64_t cold_ns, uint64_t took_ns) {
+        if (took_ns <= warm_ns)
+                return 100;
+        return took_ns < cold_ns ? (int) ((cold_ns - took_ns) * 100 / (cold_ns - warm_ns)) : 0;
+}
+
+bool clear_calibration_lacks_harm(const struct clear_calibration *calibration, size_t slice) {
+        for (size_t i = 0; i < calibration->n_methods; i++)
+                if (calibration->figures[i][slice].survival_percent != CLEAR_NOT_MEASURED)
+                        return false;
+        return calibration->is_measured[slice];
+}
+
 /* Survival that is low for everybody says that others use the cache just now, and decides nothing. */
 static bool survival_matters(const struct clear_calibration *calibration, size_t slice) {
         for (size_t i = 0; i < calibration->n_methods; i++)
@@ -96,7 +109,8 @@ static void choose_measured(struct clear_calibration *calibration, size_t slice)
         describe(fast, sizeof(fast), calibration, best, slice);
         describe(mild, sizeof(mild), calibration, chosen, slice);
         if (chosen == best)
-                (void) snprintf(text, n_left, "%s, fastest", fast);
+                (void) snprintf(text, n_left, "%s, fastest%s", fast,
+                                clear_calibration_lacks_harm(calibration, slice) ? ", harm not measured" : "");
         else
                 (void) snprintf(text, n_left, "%s, less harm than the fastest, %s", mild, fast);
 }

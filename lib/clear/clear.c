@@ -85,7 +85,7 @@ void clear_slices_change(struct clear_slices *slices, const struct clear_method 
         size_t page_bytes = clear_base_page_bytes();
 
         if (batch_base_pages == 0)
-                batch_base_pages = CLEAR_BATCH_BYTES / page_bytes;
+                batch_base_pages = method->fast_multi_page ? PROCESS_PAGES_NON_PREEMPT_BATCH(method) : CLEAR_LOOK_UP_BYTES / page_bytes;
         if (!method->fast_multi_page)
                 batch_base_pages = min_pages(batch_base_pages, CLEAR_LOOK_UP_BYTES / page_bytes);
         slices->method = method;

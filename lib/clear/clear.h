@@ -24,7 +24,8 @@ struct clear_method {
         void (*publish)(void);
 };
 
-#define CLEAR_BATCH_BYTES ((size_t) 32 << 20)  /* bytes; the kernel's SZ_32M: 3 ms at 10 GB/s between two looks */
+#define CLEAR_BATCH_MIB 32 /* the kernel's SZ_32M: 3 ms at 10 GB/s between two looks */
+#define CLEAR_BATCH_BYTES ((size_t) CLEAR_BATCH_MIB << 20)
 #define CLEAR_LOOK_UP_BYTES ((size_t) 2 << 20) /* bytes; chosen: a slow method at 1 GB/s takes 2 ms for them */
 #define CLEAR_RADIUS_PAGES 2                   /* base pages kept warm on both sides of the first touch; the kernel's figure */
 #define CLEAR_NO_TOUCH ((size_t) -1)           /* as a touch hint: not known where the memory will be touched first */
@@ -109,6 +110,13 @@ void clear_slices_change(struct clear_slices *slices, const struct clear_method 
  * there for the next who touches them. @n_bytes: a multiple of @page_bytes. 0, or negative as clear_pages().
  */
 int clear_touch(void *addr, size_t n_bytes, size_t page_bytes);
+
+/*
+ * Writes back what the caches hold of this memory, and lets them forget it: for measuring what clearing costs where nobody has
+ * used the memory for long. -EOPNOTSUPP: a program cannot do that here, and then no method passes by the caches either.
+ * Otherwise as clear_pages().
+ */
+int clear_flush(void *addr, size_t n_bytes);
 
 /*
  * Looks for a byte that is not zero. 0: all are. 1: *ret_offset_bytes is where the first other one is. Negative: as

@@ -13,56 +13,77 @@
 #define CPU_LACKS_IT "CPU lacks it"
 #define OS_LACKS_IT "operating system does not save its registers"
 
+#define LINE_BYTES 64            /* of a cache; a multiple of it would only be flushed twice */
 #define LEAF7_EBX_ERMS (1u << 9) /* <cpuid.h> of gcc 12 has no name for it */
 #define XCR0_AVX 0x06u           /* SSE and AVX state */
 #define XCR0_AVX512 0xe6u        /* the same, mask registers, both halves of the ZMM file */
-
-/* CPUID leaf 7, EBX; 0 where there is no such leaf. */
-static unsigned leaf7_ebx(void) {
-        unsigned eax, ebx, ecx, edx;
-
-        return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) ? ebx : 0;
-}
-
-/* Which register state the operating system saves; 0 where it cannot be asked. */
-static unsigned xcr0(void) {
-        unsigned eax, ebx, ecx, edx;
-
-        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
-                return 0;
-        __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
-        return eax;
-}
 
 static const char *always(void) {
         return NULL; /* part of x86-64 */
 }
 
+const char *clear_x86_why_not_erms(const struct clear_x86 *x86) {
+        return x86->leaf7_ebx & LEAF7_EBX_ERMS ? NULL : CPU_LACKS_IT;
+}
+
+const char *clear_x86_why_not_avx2(const struct clear_x86 *x86) {
+        if (!(x86->leaf7_ebx & bit_AVX2))
+                return CPU_LACKS_IT;
+        return (x86->xcr0 & XCR0_AVX) == XCR0_AVX ? NULL : OS_LACKS_IT;
+}
+
+const char *clear_x86_why_not_avx512(const struct clear_x86 *x86) {
+        if (!(x86->leaf7_ebx & bit_AVX512F))
+                return CPU_LACKS_IT;
+        return (x86->xcr0 & XCR0_AVX512) == XCR0_AVX512 ? NULL : OS_LACKS_IT;
+}
+
+/* AMD only. The instruction clears one cache line, clear_clzero() counts in lines of 64 bytes. */
+const char *clear_x86_why_not_clzero(const struct clear_x86 *x86) {
+        if (!(x86->leaf80000008_ebx & bit_CLZERO))
+                return CPU_LACKS_IT;
+        return ((x86->leaf1_ebx >> 8) & 0xff) * 8 == 64 ? NULL : "CPU has cache lines that are not 64 bytes long";
+}
+
+/* Leaves that there are not, and what cannot be asked, say 0. */
+static struct clear_x86 ask(void) {
+        unsigned eax, ebx, ecx, edx, high;
+        struct clear_x86 x86 = {};
+
+        if (__get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
+                x86.leaf1_ebx = ebx;
+                if (ecx & bit_OSXSAVE)
+                        __asm__ volatile("xgetbv" : "=a"(x86.xcr0), "=d"(high) : "c"(0));
+        }
+        if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+                x86.leaf7_ebx = ebx;
+        if (__get_cpuid(0x80000008, &eax, &ebx, &ecx, &edx))
+                x86.leaf80000008_ebx = ebx;
+        return x86;
+}
+
 static const char *why_not_erms(void) {
-        return leaf7_ebx() & LEAF7_EBX_ERMS ? NULL : CPU_LACKS_IT;
+        const struct clear_x86 x86 = ask();
+
+        return clear_x86_why_not_erms(&x86);
 }
 
 static const char *why_not_avx2(void) {
-        if (!(leaf7_ebx() & bit_AVX2))
-                return CPU_LACKS_IT;
-        return (xcr0() & XCR0_AVX) == XCR0_AVX ? NULL : OS_LACKS_IT;
+        const struct clear_x86 x86 = ask();
+
+        return clear_x86_why_not_avx2(&x86);
 }
 
 static const char *why_not_avx512(void) {
-        if (!(leaf7_ebx() & bit_AVX512F))
-                return CPU_LACKS_IT;
-        return (xcr0() & XCR0_AVX512) == XCR0_AVX512 ? NULL : OS_LACKS_IT;
+        const struct clear_x86 x86 = ask();
+
+        return clear_x86_why_not_avx512(&x86);
 }
 
-/* AMD only. The instruction clears one cache line, the loop below counts in lines of 64 bytes. */
 static const char *why_not_clzero(void) {
-        unsigned eax, ebx, ecx, edx;
+        const struct clear_x86 x86 = ask();
 
-        if (!__get_cpuid(0x80000008, &eax, &ebx, &ecx, &edx) || !(ebx & bit_CLZERO))
-                return CPU_LACKS_IT;
-        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || ((ebx >> 8) & 0xff) * 8 != 64)
-                return "CPU has cache lines that are not 64 bytes long";
-        return NULL;
+        return clear_x86_why_not_clzero(&x86);
 }
 
 static void clear_unrolled(void *addr, size_t n_bytes) {
@@ -131,6 +152,21 @@ __attribute__((target("avx512f"))) static void clear_avx512(void *addr, size_t n
 static void clear_clzero(void *addr, size_t n_bytes) {
         for (char *line = addr, *end = line + n_bytes; line < end; line += 64)
                 __asm__ volatile(".byte 0x0f, 0x01, 0xfc" /* clzero */ : : "a"(line) : "memory");
+}
+
+/* Several lines at a time: they are ordered by the fence only. */
+__attribute__((target("clflushopt"))) static void flush_unordered(char *addr, size_t n_bytes) {
+        for (char *line = addr, *end = addr + n_bytes; line < end; line += LINE_BYTES)
+                _mm_clflushopt(line);
+}
+
+void clear_arch_flush(void *addr, size_t n_bytes) {
+        if (ask().leaf7_ebx & bit_CLFLUSHOPT)
+                flush_unordered(addr, n_bytes);
+        else
+                for (char *line = addr, *end = line + n_bytes; line < end; line += LINE_BYTES)
+                        _mm_clflush(line);
+        _mm_mfence();
 }
 
 static void publish_sfence(void) {

@@ -60,7 +60,7 @@ static const struct metric pool_metrics[] = {
         POOL_LABEL(COUNTER, PIECES, "pool_extents_served", n_built_total, SERVED, "how=\"built\""),
         POOL(COUNTER, BYTES, "pool_zeroed", zeroed_bytes_total, "Memory zeroed by kernel or daemon, for whatever purpose."),
         POOL(COUNTER, SECONDS, "pool_paced_wait", paced_wait_ms,
-             "Time for which requests waited for work that the pace had held back."),
+             "Time for which the pace held back what a request waited for, or was refused for."),
         POOL(COUNTER, BYTES, "pool_audited", audited_bytes_total, "Ready memory that was read a second time."),
         POOL(COUNTER, PIECES, "pool_audit_errors", n_audit_errors_total, "Extents that were not zero then, and were given up."),
 };

@@ -37,3 +37,12 @@ const char *format_size(uint64_t bytes, char buffer[FORMAT_SIZE_BYTES]);
 /* Copies @text; one that does not fit ends behind a word, with @ending. @n_bytes: more than @ending has. */
 void cut_text(const char *text, const char *ending, char *buffer, size_t n_bytes);
 const char *format_duration(uint64_t ms, char buffer[FORMAT_SIZE_BYTES]); /* "500ms", "10s", "10min", "infinity" */
+
+/* Behind a noun that is counted, and the verb behind that. */
+static inline const char *plural_s(uint64_t n) {
+        return n == 1 ? "" : "s";
+}
+
+static inline const char *plural_are(uint64_t n) {
+        return n == 1 ? "is" : "are";
+}

@@ -76,6 +76,7 @@ enum wire_limit_kind {
         WIRE_LIMIT_WAITING = 4,
         WIRE_LIMIT_REQUESTS = 5, /* in this second */
         WIRE_LIMIT_FDS_IN_FLIGHT = 6,
+        WIRE_LIMIT_PAGES = 256, /* + N: of the bytes, those in pages of 2^N bytes; only where there are any, or a limit */
 };
 #define WIRE_LIMIT_ALL_UIDS UINT32_MAX /* a limit on all uids together */
 

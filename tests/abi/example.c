@@ -8,7 +8,7 @@ int main(void) {
         void *memory;
         uint64_t bytes;
 
-        int r = hugezero_alloc(8 << 20, 0, HUGEZERO_NODE_ANY,
+        int r = hugezero_alloc(8 << 20, 0, HUGEZERO_NODE_LOCAL,
                                HUGEZERO_WAIT, &memory);
         if (r < 0)
                 errx(1, "cannot get 8 MiB: %s",

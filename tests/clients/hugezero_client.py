@@ -18,6 +18,7 @@ MAGIC = int.from_bytes(b"HZEZ", "little")
 ON_MISS, NODE_MODES = {"fail": 0, "wait": 1, "fill": 2}, {"any": 0, "strict": 1, "prefer": 2}
 STATES = {1: "held", 2: "returning", 3: "pinned"}
 LIMITS = {1: "bytes", 2: "grants", 3: "connections", 4: "waiting", 5: "requests", 6: "fds_in_flight"}
+LIMIT_PAGES = 256  # + N: of pages of 2^N bytes
 ALL_USERS, NO_LIMIT = 2**32 - 1, 2**64 - 1
 EXTENT = ("<QBBhI", "bytes item page_shift node reserved")
 STATUS = ("<32s18Q", "daemon_version uptime_ms n_clients n_waiting n_pool_rows n_grants n_extents_granted n_granted_total"
@@ -134,13 +135,22 @@ class Client(contextlib.AbstractContextManager):
         self._last_id, self._answers, self._partial = 0, {}, {}  # by request_id: grants and refusals; grants still coming in
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
+            self._connect(path or os.environ.get("HUGEZERO_SOCKET") or "/run/hugezero/hugezero.sock", timeout_s)
             self.socket.settimeout(timeout_s)
-            self.socket.connect(path or os.environ.get("HUGEZERO_SOCKET") or "/run/hugezero/hugezero.sock")
             if hello:
                 self.hello()
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, path, timeout_s):
+        """Blocking: without, which settimeout() means, a daemon with many who want to connect is EAGAIN at once."""
+        if timeout_s is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6)))
+        try:
+            self.socket.connect(path)
+        except BlockingIOError as error:
+            raise TimeoutError(f"the daemon did not accept a connection within {timeout_s} s") from error
 
     def close(self):
         """Closes the connection; of the grants only those that nobody has waited for."""
@@ -280,7 +290,7 @@ class Client(contextlib.AbstractContextManager):
         return rows
 
     def limits(self):
-        """{(uid, kind): (used, limit)}; a uid of None is all users together, a limit of None is none."""
+        """{(uid, kind): (used, limit)}; a uid of None is all users together, a limit of None is none. Pages of one size: the kind is the size."""
         found, last, more = {}, (0, 0), 1
         while more:
             body = self.wait(self.send_message(C_LIMITS, "IHH", *last, 0), D_LIMITS)
@@ -291,6 +301,7 @@ class Client(contextlib.AbstractContextManager):
                 _check((row["uid"], row["kind"]) > last, f"{row} behind {last}")
                 last = (row["uid"], row["kind"])
                 uid = None if row["uid"] == ALL_USERS else row["uid"]
-                if row["kind"] in LIMITS:
-                    found[uid, LIMITS[row["kind"]]] = row["used"], None if row["limit"] == NO_LIMIT else row["limit"]
+                kind = 1 << row["kind"] - LIMIT_PAGES if LIMIT_PAGES <= row["kind"] < LIMIT_PAGES + 64 else LIMITS.get(row["kind"])
+                if kind:
+                    found[uid, kind] = row["used"], None if row["limit"] == NO_LIMIT else row["limit"]
         return found

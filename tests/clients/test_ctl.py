@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 from harness import holder, wait_until
@@ -134,6 +135,10 @@ def test_the_version_is_the_projects(build):
         (["--socket"], "--socket"),
         (["--socket=", "status"], "--socket="),
         (["status", "--socket", ""], "--socket"),
+        (["--socket", "/" + 107 * "x", "status"], "at most 107 bytes"),
+        (["status", "--socket", "/" + 107 * "x"], "at most 107 bytes"),
+        (["run", "--grant", "name=a,bytes=2M,node=1024", "--", "true"], "at most 1023"),
+        (["run", "--grant", "name=a,bytes=2M,page-size=2k", "--", "true"], "page-size=2k"),
         (["status", "--bogus"], "no such option"),
         (["status", "--json=yes"], "no value"),
         *(([verb, "--frobnicate"], "--frobnicate") for verb in VERBS),
@@ -204,6 +209,22 @@ def test_what_to_do_without_a_daemon_is_said_once(build, tmp_path):
         assert answer.stderr.count(words) == 1, answer.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["run", "--grant", "name=a,bytes=2M", "--wait=1s", "--", "true"], ["hold", "--wait=20ms", "bytes=2M"], ["drain", "--wait=1s"]],
+    ids=["run", "hold", "drain"],
+)
+def test_a_daemon_that_does_not_answer_is_waited_for_as_long_as_the_user_says(build, words, tmp_path):
+    """As systemd listens for a daemon that its configuration keeps from starting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(4)
+        begin = time.monotonic()
+        answer = ctl(build, *words, socket_path=tmp_path / "socket")
+        assert 1 <= time.monotonic() - begin < 8, "not the 10 s of who says nothing"
+    assert_complains(answer, 3, str(tmp_path / "socket"), "does not answer", '"hugezeroctl doctor"', "journalctl -u hugezerod")
+
+
 def test_one_who_may_not_connect_is_told_once(start_daemon):
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
@@ -242,12 +263,13 @@ def test_a_refusal_is_the_daemons_reason_with_exit_1(start_daemon):
         assert_complains(daemon.control("hold", spec), 1, reason)
 
 
-def test_a_daemon_that_dies_meanwhile_is_exit_3(start_daemon):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_daemon_that_ends_meanwhile_is_exit_3(start_daemon, number):
     daemon = start_full(start_daemon)
     with Client(daemon.socket_path) as client, client.acquire([Item(2 * MIB)]):
         process = start(daemon, "run", "--grant", "name=a,bytes=62M", "--grant", "name=b,bytes=2M", "--wait", "--", "true")
         wait_until(lambda: daemon.status()["n_waiting"] == 1, "the request waits")
-        daemon.kill()
+        daemon.process.send_signal(number)
     stdout, stderr = process.communicate(timeout=20)
     assert (process.returncode, stdout) == (3, "")
     assert daemon.socket_path in stderr

@@ -3,10 +3,11 @@
 
 import json
 import os
+import re
 
 import pytest
 from harness import holder, wait_until
-from harness.pages import MIB, PAGE_2M, hugetlb_files, need_pages
+from harness.pages import MIB, PAGE_1G, PAGE_2M, hugetlb_files, need_pages, sysfs
 from test_ctl import NOBODY, QUICK, assert_complains
 
 POOLS = "[Pool a]\nPageSize=2M\nTarget=32M\n[Pool b]\nPageSize=2M\nExtentSize=4M\nTarget=16M\n"
@@ -48,6 +49,16 @@ def test_resize_changes_one_pool_until_the_next_reload(start_daemon):
     wait_ready(daemon, a=6 * MIB, b=8 * MIB)
     administer(daemon, "reload")
     wait_ready(daemon, a=32 * MIB, b=16 * MIB)
+
+
+def test_a_target_beyond_what_the_node_has_is_said(start_daemon):
+    if not sysfs(PAGE_1G).is_dir():
+        pytest.skip("cannot: this kernel has no pages of 1 GiB, of which there are few")
+    daemon = start_daemon(pools=["large=1G:auto:0"])
+    answer = daemon.control("resize", "large", "4T", "--node", "0")
+    assert answer.returncode == 0 and answer.stderr == ""
+    assert re.fullmatch(r"node 0 has \S+ (\S+ )?for pool large now, not 4 TiB; the rest is taken as pages appear\n", answer.stdout), answer.stdout
+    administer(daemon, "resize", "large", "0")
 
 
 def test_what_the_daemon_refuses_to_resize_stays_as_it_was(start_daemon):

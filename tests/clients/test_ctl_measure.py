@@ -4,8 +4,11 @@
 import json
 import os
 import pathlib
+import signal
+import subprocess
 
 import pytest
+from harness import wait_until
 from harness.child import cgroup_root
 from harness.pages import MIB, PAGE_1G, PAGE_2M, count, need_pages
 from test_ctl import assert_complains, ctl, start
@@ -49,7 +52,6 @@ def test_bench_says_which_of_what_was_asked_for_no_pool_has(start_daemon):
     pool = daemon.pool()["name"]
     for words, complaint in {
         "--page-size 1G": "no pool has pages of 1 GiB; hugezeroctl status lists them, --page-size names another size",
-        "--page-size 4k": "no pool has pages of 4 KiB; hugezeroctl status lists them, --page-size names another size",
         "--latency --page-size 1G": "no pool has pages of 1 GiB; hugezeroctl status lists them, --page-size names another size",
         f"--page-size 1G --pool {pool}": f"'{pool}': it has pages of 2 MiB, not of 1 GiB; leave out --page-size or --pool",
         "--pool nosuch": "'nosuch': the daemon has none of this name; hugezeroctl status lists them",
@@ -59,8 +61,15 @@ def test_bench_says_which_of_what_was_asked_for_no_pool_has(start_daemon):
         answer = daemon.control("bench", *words.split())
         assert_complains(answer, 1)
         assert answer.stderr.endswith(f": {complaint}\n"), answer.stderr
-    for part in [], ["clear"], ["procs"]:
-        assert_complains(daemon.control("bench", *part, "--bytes", "16E"), 2, "16E", "too large")
+
+
+@pytest.mark.parametrize("part", [[], ["--latency"], ["clear"], ["procs"], ["churn"]], ids=" ".join)
+def test_bench_complains_of_its_arguments_before_all_else(build, tmp_path, part):
+    missing = tmp_path / "missing"
+    if "churn" not in part:
+        assert_complains(ctl(build, "bench", *part, "--bytes", "16E", socket_path=missing), 2, "16E", "too large")
+    assert_complains(ctl(build, "bench", *part, "--page-size", "4k", socket_path=missing), 2, "--page-size=4k", "this kernel has no hugepages of that size")
+    assert_complains(ctl(build, "bench", *part, "--page-size", "3M", socket_path=missing), 2, "--page-size=3M")
 
 
 def test_bench_as_a_table_has_a_row_for_each_mode(start_daemon):
@@ -118,7 +127,6 @@ def test_bench_says_why_it_cannot_measure(start_daemon):
     assert "item" not in answer.stderr
     assert_complains(daemon.control("bench", "--pool", "nosuch"), 1, "'nosuch'")
     assert_complains(daemon.control("bench", "--node", "1000"), 1, "node 1000")
-    assert_complains(daemon.control("bench", "--page-size", "64M", "--bytes", "64M"), 1, "64 MiB")
 
 
 def test_bench_lends_the_pages_of_the_pool_and_gives_them_back(start_daemon):
@@ -148,7 +156,7 @@ def test_bench_counts_the_pages_that_the_kernel_lacks(start_daemon):
     daemon = start_daemon(pools=[f"1G:1G:{count('free', PAGE_1G, node)}G@{node}"], config=QUICK)
     daemon.wait_full()
     answer = daemon.control("bench", "--page-size", "1G", "--bytes", "1G", "--node", str(node))
-    assert_complains(answer, 1, "1 free pages of 1 GiB are needed", "0 are there", "reserve 1 more")
+    assert_complains(answer, 1, "1 free page of 1 GiB is needed", "0 are there", "reserve 1 more")
 
 
 # bench clear
@@ -259,6 +267,7 @@ def test_bench_procs_writes_in_one_process_per_cpu(start_daemon, pool, args):
     # One request of each process in each round, of which there is one more than counts
     assert daemon.status()["n_granted_total"] == 3 * result["processes"]
     text = daemon.control("bench", "procs", "--bytes", "8M", "--runs", "1", *args).stdout
+    assert text.splitlines()[0].endswith(f"{result['processes']} process{'es' if result['processes'] != 1 else ''}, 1 run")
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["demand", "pool", "present"]
 
 
@@ -266,11 +275,11 @@ def test_bench_procs_says_why_it_cannot_measure(start_daemon, build, tmp_path):
     daemon = start_full(start_daemon, "2M:auto:32M")
     assert_complains(daemon.control("bench", "procs", "--bytes", "64M"), 1, "64 MiB", "32 MiB")
     assert_complains(ctl(build, "bench", "procs", socket_path=tmp_path / "missing"), 3, "no daemon")
-    # The processes themselves are refused: each says so, and none is left waiting for the others
+    # The processes themselves are refused: one of them says so, and none is left waiting for the others
     daemon = start_full(start_daemon, "2M:2M:32M")
     answer = daemon.control("bench", "procs", "--bytes", "32M", "--runs", "1")
-    assert answer.returncode == 1 and answer.stderr, answer
-    assert all(line.startswith("hugezeroctl: acquiring: ") for line in answer.stderr.splitlines()), answer
+    assert_complains(answer, 1, "hugezeroctl: acquiring: ")
+    assert answer.stderr.count("\n") == 1, answer
 
 
 # bench churn
@@ -324,6 +333,36 @@ def test_bench_churn_prints_sentences_and_complains(start_daemon, build, tmp_pat
     assert_complains(ctl(build, "bench", "churn", socket_path=tmp_path / "missing"), 3, "no daemon")
 
 
+def test_bench_churn_complains_once_when_both_services_lose_the_daemon(start_daemon):
+    daemon = start_full(start_daemon, "2M:auto:64M")
+    process = start(daemon, "bench", "churn", "--seconds", "60")
+    wait_until(lambda: daemon.status()["n_granted_total"] >= 5 + 4, "both services are served")  # five are given back before
+    daemon.kill()
+    output, errors = process.communicate(timeout=20)
+    daemon.clean()
+    assert (process.returncode, output) == (3, "") and errors.count("\n") == 1, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_bench_churn_that_is_interrupted_leaves_nothing_behind(start_daemon, build, number):
+    daemon = start_full(start_daemon, "2M:auto:32M")
+    command = [build / "tools/hugezeroctl", "--socket", daemon.socket_path, "bench", "churn", "--seconds", "20"]
+    # In the background of a shell, or under nohup, some of them are ignored, and that is inherited
+    # pylint: disable=subprocess-popen-preexec-fn
+    program = subprocess.Popen(command, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    try:
+        services = pathlib.Path(f"/proc/{program.pid}/task/{program.pid}/children")
+        wait_until(lambda: len(services.read_text().split()) == 2, "two services")
+        pids = [int(pid) for pid in services.read_text().split()]
+        program.send_signal(number)
+        assert program.wait(10) == -number
+    finally:
+        program.kill()
+        program.wait()
+    assert [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()] == []
+    assert not cgroup_root() or not list(cgroup_root().rglob(f"hugezero-bench-{program.pid}-*"))
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_the_help_of_a_part_fits_80_columns(build, part):
     answer = ctl(build, "bench", part, "--help")
@@ -367,6 +406,34 @@ def test_doctor_looks_at_the_daemon_that_answers(start_daemon):
     # The harness lets everybody in
     assert connection[1]["level"] == "note" and "SocketMode=" in connection[1]["advice"]
     assert any("the daemon may open" in finding["text"] for finding in findings if finding["check"] == "nofile")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    "config, folder_mode, text, advice",
+    [
+        ("SocketMode=0660\n", 0o755, "may not connect", "SocketGroup="),
+        ("SocketMode=0660\nSocketGroup=daemon\n", 0o755, "may not connect", "usermod -aG daemon"),
+        ("SocketMode=0600\nSocketGroup=daemon\n", 0o755, "may not connect", "SocketMode=0660"),
+        ("AllowUsers=1\n", 0o755, "AllowUsers=", "AllowGroups="),
+        ("SocketMode=0666\n", 0o700, "may not enter a folder", "namei -l"),
+    ],
+    ids=["group of root", "another group", "closed to its group", "not served", "folder"],
+)
+def test_doctor_tells_who_is_kept_out_by_what(start_daemon, config, folder_mode, text, advice):
+    daemon = start_daemon(pools=["2M:auto:0"], config=config)
+    folder = pathlib.Path(daemon.socket_path).parent
+    before = folder.stat().st_mode & 0o777
+    folder.chmod(folder_mode)
+    try:
+        answer = daemon.control("doctor", "--json", user=65534, group=65534, extra_groups=[])
+        status = daemon.control("status", user=65534, group=65534, extra_groups=[])
+    finally:
+        folder.chmod(before)
+    (finding,) = [finding for finding in diagnose(answer) if finding["check"] == "socket"]
+    assert finding["level"] == "problem" and text in finding["text"] and advice in finding["advice"], finding
+    assert_complains(status, 1, daemon.socket_path, "a folder of the path" if folder_mode == 0o700 else "")
+    assert folder_mode != 0o700 or "group" not in status.stderr
 
 
 def test_doctor_leaves_no_page_and_no_file_behind(build):

@@ -2,6 +2,8 @@
 """hugezero-protocol(7) against the client that was written from it: layouts, the example, and grants in several messages."""
 
 import array
+import concurrent.futures
+import contextlib
 import errno
 import os
 import pathlib
@@ -231,3 +233,22 @@ def test_tables_in_several_messages(peers):
     assert [(row["grant_id"], row["extent"]) for row in rows] == [(100 + idx // 2, idx % 2) for idx in range(43)]
     assert [row["state"] for row in rows[:3]] == ["held", "returning", "pinned"]
     assert [peer.recv(4096)[8:] for _ in range(2)] == [struct.pack("<QII", 0, 0, 0), struct.pack("<QII", 120, 1, 0)]
+
+
+def test_a_crowd_at_the_door_is_waited_for(tmp_path):
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, contextlib.ExitStack() as crowd:
+        listener.bind(path)
+        listener.listen(1)
+        with pytest.raises(TimeoutError, match="did not accept"):
+            while True:
+                crowd.enter_context(hz.Client(path, hello=False, timeout_s=0.1))
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            last = threads.submit(hz.Client, path, hello=False)
+            listener.accept()[0].close()
+            last.result().close()
+
+
+def test_reasons_for_no_memory_are_told_for_each_way_to_miss():
+    entry = re.search(r"^ +12  ENOMEM .*?(?=^ +13  )", PAGE.read_text(), re.MULTILINE | re.DOTALL)[0]
+    assert "on_miss is 2" in entry and "on_miss is 0 or" in entry

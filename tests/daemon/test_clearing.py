@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Clearing what came back: by which method, at what pace, for whom at once; and the audit of what is ready."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -8,10 +9,10 @@ import re
 import time
 
 import pytest
-from harness import holder, wait_until
-from harness.daemon import DaemonFailed, has_thread_sanitizer, need_measuring
-from harness.pages import GIB, MIB, hugetlb_files, need_pages
-from hugezero_client import Client, Item
+from harness import holder, hostile, wait_until
+from harness.daemon import DaemonFailed, need_measuring
+from harness.pages import GIB, MIB, hugetlb_files, need_pages, punch
+from hugezero_client import Client, Item, Refused
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
 SLOW_FILL = "BackgroundRate=1M\nBatch=2M\n"  # 32 MiB take longer than any test waits
@@ -57,6 +58,12 @@ def test_an_unknown_method_is_refused_with_a_list_of_the_known_ones(start_daemon
     assert len(set(known)) == len(known) > 2
 
 
+def wait_line(daemon):
+    """What the daemon says of a node when it has learnt what it can."""
+    (line,) = wait_until(lambda: [line for line in daemon.stderr().splitlines() if "; clears, as " in line], "it says how it clears")
+    return line
+
+
 def test_what_small_memory_could_not_tell_is_measured_on_larger_memory(start_daemon, start_child):
     """Whichever pool is filled first: its slices may be too short to say what the others' are cleared with best."""
     need_pages(160)
@@ -64,10 +71,9 @@ def test_what_small_memory_could_not_tell_is_measured_on_larger_memory(start_dae
     daemon = start_daemon(pools=["2M:2M:64M", "2M:128M:256M"], config=f"AuditRate=1G\n{QUICK}")
     need_measuring(daemon.build)
     measured = r"; clears, as measured in (\d+) ms, 2 MiB: (\S+) [\d.]+ GB/s.*; 32 MiB: \S+ [\d.]+ GB/s.*; 128 MiB: "
-    wait_until(lambda: re.search(measured, daemon.stderr()), "pages and batches were measured")
-    for small, large in re.findall(r" 2 MiB: ([\w-]+) .*?; 32 MiB: ([\w-]+), not measured, as for 2 MiB", daemon.stderr()):
-        assert small == large
-    assert all(int(ms) <= 310 for ms in re.findall(r"as measured in (\d+) ms", daemon.stderr())), "the budget is that of the node"
+    line = wait_line(daemon)
+    assert re.search(measured, line), "pages and batches were measured"
+    assert int(re.search(measured, line)[1]) <= 310, "the budget is that of the node"
 
 
 def test_memory_is_zero_after_each_method_and_it_is_the_same_memory(start_daemon, start_child):
@@ -96,9 +102,6 @@ def threads(text):
     return set(re.findall(r"(fills|scrubs) by (1 thread|(?:up to )?\d+(?: of \d+)? threads)\b", text))
 
 
-def last_line(daemon):
-    return [line for line in daemon.stderr().splitlines() if "clears, as measured" in line][-1]
-
 
 @pytest.mark.parametrize("spec", ["2M:auto:256M", "2M:16M:256M", "2M:2M:64M"])
 def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_daemon, start_child, spec):
@@ -117,10 +120,13 @@ def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_da
     wait_returned(daemon)
     child.call(holder.acquire, daemon.socket_path, 16 * MIB, several=True)
     assert child.call(holder.is_zero)
-    lines = re.findall(r"^.*node (\d+): fills by [^;]*; clears, as measured in (\d+) ms, 2 MiB: (\S+) ", daemon.stderr(), re.MULTILINE)
-    assert sorted(int(node) for node, _, _ in lines) == sorted({row["node"] for row in rows})
-    assert {method for _, _, method in lines} <= set(known)
-    wait_until(lambda: all(threads(daemon.control(verb).stdout) == threads(last_line(daemon)) for verb in ("status", "doctor")), "log and tools agree")
+    line = wait_line(daemon)
+    (number, method), = re.findall(r"node (\d+): fills by [^;]*; clears, as measured in \d+ ms, 2 MiB: (\S+) ", line)
+    assert {int(number)} == {row["node"] for row in rows} and method in known
+    # What is learnt later still is not told again, but shown
+    told = {text for text in threads(line) if "up to" not in text[1]}
+    wait_until(lambda: told <= threads(daemon.control("status").stdout) == threads(daemon.control("doctor").stdout), "log and tools agree")
+    wait_line(daemon)
     answer = daemon.control("status")
     for row in rows:
         assert row["n_workers"] >= row["n_scrub_threads"] >= 0
@@ -128,6 +134,29 @@ def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_da
     answer = daemon.control("doctor")
     for row in rows:
         assert f"clearing: node {row['node']}: by {row['clear_method']}; fills by " in answer.stdout
+
+
+def test_threads_are_measured_with_a_configured_method_too(start_daemon):
+    need_pages(32)
+    # On a machine that is busy just now further attempts follow while memory is idle
+    daemon = start_daemon(pools=["2M:2M:64M"], config=f"ClearMethod=generic\nAuditRate=1G\n{QUICK}")
+    need_measuring(daemon.build)
+    if daemon.pools()[0]["n_workers"] == 1:
+        pytest.skip("cannot: one worker has no choice")
+    daemon.wait_full()
+    daemon.wait_pool(lambda row: row["n_scrub_threads"] in (1, 2), "they were measured")
+    assert re.search(r"scrubs by (\d of \d+ threads \([\d.]+ GB/s, .*|up to \d+ threads, not measured yet); clears, as configured, by generic$", wait_line(daemon))
+
+
+def test_each_pool_of_a_node_is_told_its_own_method(start_daemon):
+    """A small and a large one may well have the same: then it is told once."""
+    need_pages(96)
+    daemon = start_daemon(pools=["2M:2M:64M", "2M:64M:128M"])
+    need_measuring(daemon.build)
+    rows = {row["pool"] if "pool" in row else row["name"]: row["clear_method"] for row in wait_measured(daemon)}
+    expected = rows["pool0"] if len(set(rows.values())) == 1 else ", ".join(f"{method} ({name})" for name, method in rows.items())
+    assert f": clears by {expected}, fills by " in daemon.control("status").stdout
+    assert f": by {expected}; fills by " in daemon.control("doctor").stdout
 
 
 def test_a_client_that_comes_while_methods_are_measured_gets_its_memory(start_daemon, start_child):
@@ -139,6 +168,24 @@ def test_a_client_that_comes_while_methods_are_measured_gets_its_memory(start_da
         assert child.call(holder.is_zero)
         child.kill()
         daemon.stop()
+
+
+def worker_faults(pid):
+    """How many pages each worker thread has populated, and some for its own stack."""
+    tasks = [path for path in pathlib.Path(f"/proc/{pid}/task").iterdir() if re.fullmatch(r"hz-\d+/\d+\n", (path / "comm").read_text())]
+    return [int((path / "stat").read_text().rpartition(")")[2].split()[7]) for path in tasks]
+
+
+def test_a_fill_that_a_client_waits_for_is_split_over_the_workers(start_daemon, start_child):
+    need_pages(256)
+    thief, child = start_child(), start_child()
+    thief.call(hostile.reserve_pages)
+    daemon = start_daemon(pools=["2M:auto:512M"], config=f"WorkersPerNode=2\nBatch=2M\nClearMethod=memset\nAuditRate=0\n{QUICK}")
+    thief.kill()
+    (extent,) = child.call(holder.acquire, daemon.socket_path, 512 * MIB, on_miss="fill")
+    assert extent.bytes == 512 * MIB
+    *_, fewer, more = sorted(worker_faults(daemon.pid))
+    assert 10 < fewer <= more and fewer + more >= 256, (fewer, more)
 
 
 # The pace
@@ -192,6 +239,27 @@ def test_the_time_that_a_client_waits_for_paced_work_is_counted(start_daemon, st
     (row,) = [row for row in daemon.pools() if row["granted_bytes"]]
     assert 0 < row["paced_wait_ms"] < 8000
     assert json.loads(daemon.control("status", "--json").stdout)["pools"][0]["paced_wait_ms"] >= 0
+
+
+@pytest.mark.once
+def test_the_time_that_a_refused_client_lacks_paced_memory_is_counted(start_daemon, start_child):
+    need_pages(64)
+    # A second for each extent
+    daemon = start_daemon(config=f"BackgroundRate=8M\nBatch=2M\nClearMethod=generic\n{QUICK}{pool(target='128M')}")
+    daemon.wait_full()
+    child = start_child()
+    soil(child, daemon, 64 * MIB)
+    daemon.wait_pool(lambda row: row["ready_bytes"] == (64 + 8) * MIB, "the first extent was cleared, and the others wait for their turn")
+    assert daemon.pool()["paced_wait_ms"] == 0
+    start_s = time.monotonic()
+    with Client(daemon.socket_path) as client:
+        with pytest.raises(Refused):
+            client.acquire([Item(80 * MIB, several=True)], on_miss="fail")
+        daemon.wait_pool(lambda row: row["ready_bytes"] >= 80 * MIB, "what was asked for is ready")
+    # The clock stands, though others are cleared still
+    passed_ms = (time.monotonic() - start_s) * 1000
+    row = daemon.wait_pool(lambda row: row["ready_bytes"] >= 88 * MIB, "and more")
+    assert passed_ms / 2 < row["paced_wait_ms"] <= passed_ms + 1
 
 
 def test_memory_below_the_low_mark_is_cleared_without_a_pace(start_daemon, start_child):
@@ -306,7 +374,7 @@ def test_the_audit_reads_all_that_is_ready_and_breaks_no_grant(start_daemon, sta
     daemon.wait_full()
     wait_until(lambda: all(row["audited_bytes_total"] > row["ready_bytes"] for row in daemon.pools()), "all was read more than once")
     child = start_child()
-    for _ in range(20):
+    for _ in range(8):
         # All there is, at once, the extent that is being read included
         child.call(holder.acquire, daemon.socket_path, 32 * MIB, "fixed", pool="pool0", several=True)
         child.call(holder.acquire, daemon.socket_path, 32 * MIB, "auto", pool="pool1", several=True)
@@ -315,6 +383,97 @@ def test_the_audit_reads_all_that_is_ready_and_breaks_no_grant(start_daemon, sta
         child.call(holder.drop, "auto")
         wait_until(lambda: all(map(is_all_back, daemon.pools())), "everything came back")
     assert all(row["n_audit_errors"] == 0 for row in daemon.pools())
+
+
+def take_description(daemon, inode):
+    """The daemon's own description of a file, so that no event tells of it."""
+    pidfd = os.pidfd_open(daemon.pid)
+    number = next(int(path.name) for path in pathlib.Path(f"/proc/{daemon.pid}/fd").iterdir() if path.stat().st_ino == inode[1])
+    own = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, number, 0)  # pidfd_getfd
+    os.close(pidfd)
+    assert own >= 0, os.strerror(ctypes.get_errno())
+    return own
+
+
+def test_memory_that_vanishes_while_it_is_cleared_is_given_up_and_nothing_else(start_daemon, start_child):
+    if os.geteuid() != 0:
+        pytest.skip("only root gets at the daemon's descriptors")
+    need_pages(64)
+    # Two seconds for each page of the extent, of which the last one is punched meanwhile: touching it is SIGBUS
+    daemon = start_daemon(config=f"{SLOW_FILL}ClearMethod=generic\nAuditRate=0\n{QUICK}{pool()}")
+    daemon.wait_full()
+    child, thief = start_child(), start_child()
+    child.call(holder.acquire, daemon.socket_path, 8 * MIB, "kept")
+    child.call(holder.fill, "kept")
+    (inode,) = soil(child, daemon, 8 * MIB)
+    own = take_description(daemon, inode)
+    wait_until(lambda: os.pread(own, 1, MIB) == b"\0", "the first page was cleared, and all of them had been there")
+    assert os.pread(own, 1, 7 * MIB) != b"\0"
+    punch(own, 6 * MIB, 2 * MIB)
+    os.close(own)
+    thief.call(hostile.reserve_pages)
+    path = daemon.folder / "hugezerod.conf"
+    path.write_text(path.read_text().replace("BackgroundRate=1M", "BackgroundRate=infinity"))
+    assert daemon.control("reload").returncode == 0
+    wait_until(lambda: inode not in hugetlb_files(daemon.pid), "the extent was given up")
+    assert "pages of it were missing and could not be had back" in daemon.stderr()
+    thief.kill()
+    assert child.call(holder.is_filled_with, "kept")
+    daemon.wait_full()
+    child.call(holder.acquire, daemon.socket_path, 56 * MIB, "rest", several=True)
+    assert child.call(holder.is_zero, "rest")
+
+
+def test_a_hole_in_what_is_ready_is_a_loss(start_daemon):
+    if os.geteuid() != 0:
+        pytest.skip("only root gets at the daemon's descriptors")
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:auto:16M"], config=f"AuditRate=1G\n{QUICK}")
+    daemon.wait_full()
+    own = take_description(daemon, next(iter(hugetlb_files(daemon.pid))))
+    punch(own, 0, 2 * MIB)
+    os.close(own)
+    wait_until(lambda: re.search(r"a ready extent of \S+ MiB goes back to the kernel: pages of it are missing", daemon.stderr()), "it is said")
+    assert daemon.status()["n_doubts"] == 1
+    daemon.wait_full()
+
+
+def test_a_ready_extent_that_root_opened_is_given_up_with_a_word(start_daemon):
+    if os.geteuid() != 0:
+        pytest.skip("only root gets at the daemon's descriptors")
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:auto:16M"], config=f"AuditRate=0\n{QUICK}")
+    daemon.wait_full()
+    inode = next(iter(hugetlb_files(daemon.pid)))
+    path = next(path for path in pathlib.Path(f"/proc/{daemon.pid}/fd").iterdir() if path.stat().st_ino == inode[1])
+    os.close(os.open(path, os.O_RDONLY))
+    wait_until(lambda: "that nobody had goes back to the kernel, not into the pool: somebody opened it by himself" in daemon.stderr(), "it is said")
+    daemon.wait_full()
+
+
+def is_in_idle_class(pid):
+    for path in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if os.sched_getscheduler(int(path.name)) == os.SCHED_IDLE:
+            return True
+    return False
+
+
+def test_the_audit_reads_in_the_idle_class(start_daemon):
+    if os.geteuid() != 0 or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        pytest.skip("a thread of the daemon's could not leave the idle class again, so it is not used")
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:auto:128M"], config="AuditRate=1G\n")
+    daemon.wait_full()
+    assert "idle scheduling class" not in daemon.stderr()
+    # Nothing else is to be done: reading is a tenth of its time
+    wait_until(lambda: any(is_in_idle_class(daemon.pid) for _ in range(100)), "a thread is in the idle class")
+
+
+def test_a_daemon_that_may_not_leave_the_idle_class_says_so(start_daemon):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    daemon = start_daemon(pools=["2M:auto:8M"], uid=65534, wrapper=["prlimit", "--nice=0"])
+    assert len(re.findall("do not use the idle scheduling class", daemon.stderr())) == 1
 
 
 def test_a_round_of_the_audit_reads_nothing_twice(start_daemon):
@@ -328,17 +487,29 @@ def test_a_round_of_the_audit_reads_nothing_twice(start_daemon):
     assert daemon.pool()["audited_bytes_total"] == 32 * MIB
 
 
+def test_a_round_of_the_audit_reads_what_its_rate_allows(start_daemon):
+    need_pages(16)
+    # A round a minute: 3.75 MiB, in slices of 2 MiB
+    daemon = start_daemon(config=f"AuditRate=64k\n{pool(extent='4M', target='32M')}")
+    daemon.wait_full()
+    daemon.wait_pool(lambda row: row["audited_bytes_total"] >= 4 * MIB, "the first round has ended")
+    time.sleep(0.5)  # more would follow at once
+    assert daemon.pool()["audited_bytes_total"] == 4 * MIB
+
+
+@pytest.mark.once
 def test_what_is_audited_is_in_the_books_as_ready(start_daemon):
     need_pages(64)
     daemon = start_daemon(pools=["2M:32M:32M"], config="AuditRate=1G\n")
     daemon.wait_full()
     with Client(daemon.socket_path) as client:
-        while sum(row["audited_bytes_total"] for row in client.pools()) < 96 * MIB:
+        while sum(row["audited_bytes_total"] for row in client.pools()) < 40 * MIB:  # more than once
             for row in client.pools():
                 assert row["ready_bytes"] == row["largest_ready_bytes"] == 32 * MIB
                 assert row["n_extents_ready"] == 1
 
 
+@pytest.mark.once
 def test_who_comes_while_the_best_place_is_audited_waits_for_it(start_daemon):
     """A node that is preferred would be left in the same way."""
     need_pages(32)
@@ -358,12 +529,11 @@ def switches(pid):
     return sum(int(n) for text in status for n in re.findall(r"^voluntary_ctxt_switches:\s*(\d+)", text, re.MULTILINE))
 
 
+@pytest.mark.once
 def test_an_idle_daemon_sleeps_though_it_audits(start_daemon):
     need_pages(32)
     daemon = start_daemon(pools=["2M:auto:64M"])
     daemon.wait_full()
-    if has_thread_sanitizer(daemon.build):
-        pytest.skip("cannot: ThreadSanitizer has a thread of its own that never sleeps for long")
     wait_until(lambda: daemon.pool()["audited_bytes_total"] > 0, "the first round has begun")
 
     def sleeps():
@@ -372,6 +542,23 @@ def test_an_idle_daemon_sleeps_though_it_audits(start_daemon):
         return switches(daemon.pid) == before
 
     wait_until(sleeps, "nothing wakes it for two seconds")
+
+
+@pytest.mark.once
+def test_an_idle_daemon_wakes_up_for_sweep_and_audit_together(start_daemon):
+    need_pages(32)
+    daemon = start_daemon(pools=["2M:auto:64M"], config="SweepInterval=1s\nAuditRate=512M\n")  # 1 GiB is due every two seconds
+    daemon.wait_full()
+    wait_until(lambda: daemon.pool()["audited_bytes_total"] > 0, "the first round has begun")
+    time.sleep(1)
+    n_read, n_wakeups, last, quiet, end = daemon.pool()["audited_bytes_total"], 0, switches(daemon.pid), True, time.monotonic() + 6
+    while time.monotonic() < end:  # what is looked at are times
+        time.sleep(0.05)
+        now = switches(daemon.pid)
+        n_wakeups += quiet and now != last
+        last, quiet = now, now == last
+    assert daemon.pool()["audited_bytes_total"] - n_read >= 2 * 64 * MIB
+    assert n_wakeups <= 7
 
 
 def test_no_audit_reads_anything_when_it_is_turned_off(start_daemon, start_child):

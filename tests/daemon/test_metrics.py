@@ -75,15 +75,48 @@ def test_the_format_is_the_one_that_was_asked_for(start_daemon, listener):
     start_daemon(pools=["2M:2M:0"], metrics=listener)
     _, headers, text = scrape(listener, accept=OPENMETRICS)
     assert headers["content-type"].startswith("application/openmetrics-text; version=1.0.0") and text.endswith("\n# EOF\n")
-    _, headers, text = scrape(listener, accept="text/plain")
-    assert headers["content-type"].startswith("text/plain") and "# EOF" not in text
+    for accept in "text/plain", "application/openmetrics-text;q=0", "application/openmetrics-text;q=0.1,text/plain;version=0.0.4;q=0.9":
+        _, headers, text = scrape(listener, accept=accept)
+        assert headers["content-type"].startswith("text/plain") and "# EOF" not in text
 
 
-@pytest.mark.parametrize("method, path, expected", [("GET", "/", 404), ("GET", "/metrics/x", 404), ("HEAD", "/metrics", 501), ("POST", "/metrics", 501), ("DELETE", "/metrics", 501)])
-def test_nothing_else_is_there(start_daemon, listener, method, path, expected):
+BODIES = {
+    "none": "\r\n",
+    "some": "Content-Length: 3\r\n\r\na=b",
+    "chunked": "Transfer-Encoding: chunked\r\n\r\n3\r\na=b\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_only_get_and_head_are_answered_whatever_comes_with_them(start_daemon, listener, body):
     start_daemon(pools=["2M:2M:0"], metrics=listener)
-    status, headers, _ = scrape(listener, path, method=method)
-    assert status == expected and headers["connection"] == "close"
+    for method in "POST", "PUT", "DELETE", "OPTIONS", "FROBNICATE":
+        status, headers, text = scrape(listener, method=method, body=body)
+        assert (status, headers["allow"], headers["connection"]) == (405, "get, head", "close"), method  # scrape() writes them small
+        assert text == "Only GET and HEAD are answered\n"
+    assert scrape(listener, body=body)[0] == 200
+
+
+def test_a_large_body_is_refused_before_it_comes(start_daemon, listener):
+    start_daemon(pools=["2M:2M:0"], metrics=listener)
+    assert scrape(listener, method="POST", body="Content-Length: 4097\r\nExpect: 100-continue\r\n\r\n")[0] == 413
+
+
+def test_head_is_answered_as_get_without_the_text(start_daemon, listener):
+    start_daemon(pools=["2M:2M:0"], metrics=listener)
+    for accept in "text/plain", OPENMETRICS:
+        status, headers, text = scrape(listener, method="HEAD", accept=accept)
+        _, of_get, figures = scrape(listener, accept=accept)
+        assert (status, text, headers["content-type"]) == (200, "", of_get["content-type"])
+        assert abs(int(headers["content-length"]) - len(figures)) < 100  # figures change meanwhile
+    assert scrape(listener, path="/", method="HEAD")[::2] == (404, "")
+
+
+@pytest.mark.parametrize("method, path", [("GET", "/"), ("GET", "/metrics/x"), ("POST", "/x")])
+def test_nothing_else_is_there(start_daemon, listener, method, path):
+    start_daemon(pools=["2M:2M:0"], metrics=listener)
+    status, headers, text = scrape(listener, path, method=method)
+    assert (status, headers["connection"], text) == (404, "close", "Only /metrics is here\n")
 
 
 def test_what_is_too_long_is_refused_and_not_kept(start_daemon, listener):
@@ -103,6 +136,7 @@ def test_what_is_too_long_is_refused_and_not_kept(start_daemon, listener):
     wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
 
 
+@pytest.mark.once
 def test_who_sends_instead_of_reading_is_not_listened_to(start_daemon, listener):
     """The answer does not fit into the socket's buffers, so it stays to be read what comes behind the request."""
     need_pages(8)
@@ -127,6 +161,7 @@ def test_who_sends_instead_of_reading_is_not_listened_to(start_daemon, listener)
     wait_until(lambda: scrape(listener)[0] == 200, "metrics are served")
 
 
+@pytest.mark.once
 def test_slow_scrapers_hold_a_few_descriptors_for_a_few_seconds(start_daemon, listener):
     need_pages(8)
     daemon = start_daemon(pools=[POOL], config=QUICK, metrics=listener)
@@ -198,6 +233,35 @@ def test_a_unix_socket_takes_no_descriptors(start_daemon, tmp_path):
         assert scrape(unix)[0] == 200
         with connect(unix) as peer, pytest.raises(PermissionError):
             peer.sendmsg([b"GET /metrics HTTP/1.1\r\n\r\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [peer.fileno()]))])
+
+
+def test_several_sockets_are_served_and_have_the_same_limits(start_daemon):
+    """Up to eight; more are no reason not to start."""
+    need_pages(8)
+    listeners = [scraper.listen() for _ in range(9)]
+    daemon = start_daemon(pools=[POOL], metrics=listeners)
+    assert daemon.stderr().count("ignoring another one") == 1
+    assert [scrape(each)[0] for each in listeners[:8]] == [200] * 8
+    daemon.wait_full()
+    wait_until(lambda: scrape(listeners[0])[0] == 200, "nobody is connected any more")
+    time.sleep(0.5)
+    before = n_fds(daemon.pid)
+    silent = [connect(each) for each in listeners[:8] for _ in range(2)]
+    time.sleep(0.5)
+    assert before + 8 <= n_fds(daemon.pid) <= before + 8 + 1  # the watch of the pool's files may have one, too
+    assert serves_clients(daemon) < 5
+    for peer in [*silent, listeners[8]]:
+        peer.close()
+    wait_until(lambda: [scrape(each)[0] for each in listeners[:8]] == [200] * 8, "all are served again")
+
+
+def test_one_of_several_sockets_that_cannot_be_served_stops_no_other(start_daemon, listener, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wrong:
+        wrong.bind(str(tmp_path / "wrong"))
+        wrong.listen()
+        daemon = start_daemon(pools=["2M:2M:0"], metrics=[wrong, listener])
+        assert "metrics are not served on a socket" in daemon.stderr()
+        assert scrape(listener)[0] == 200
 
 
 def test_a_socket_that_cannot_be_served_does_not_stop_the_daemon(start_daemon, tmp_path):

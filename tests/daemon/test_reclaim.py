@@ -154,11 +154,13 @@ def test_a_close_event_while_the_grant_is_held_changes_nothing(daemon, child):
     child.call(holder.reopen)
     child.call(holder.reopen, flags=os.O_RDONLY)
     assert_kept(daemon, inode)
+    wait_until(lambda: [row["state"] for row in daemon.grants()] == ["held"], "its state is that of memory that somebody has")
     assert child.call(holder.is_filled_with)
     child.call(holder.drop)
     assert_dropped(daemon, inode)
 
 
+@pytest.mark.once
 def test_an_extent_with_20000_locks_at_close_comes_back(daemon, child):
     """The kernel frees them between the event and what the daemon asks about."""
     inode = inode_of(child)
@@ -189,6 +191,24 @@ def test_what_root_reopened_by_path_is_never_recycled(daemon, child, start_child
     child.call(holder.fill, "own", 0xFF)
     assert other.call(holder.is_zero, "a")
     assert other.call(holder.is_zero, "b")
+
+
+def test_what_was_reopened_is_a_grant_as_long_as_somebody_has_it(daemon, child):
+    """The pool has given it up, and is full without it; who asks for grants hears of it all the same."""
+    (before,) = daemon.grants()
+    child.call(holder.reopen, keep_as="own")
+    child.call(holder.drop)
+    assert_dropped(daemon, (before["dev"], before["ino"]))
+    (row,) = daemon.grants()
+    same = "grant_id", "extent", "uid", "pid", "node", "bytes", "ino", "dev", "pool"
+    assert {key: row[key] for key in same} == {key: before[key] for key in same}
+    assert row["state"] == "held" and row["age_ms"] >= before["age_ms"]
+    child.call(holder.acquire, daemon.socket_path, 2 * MIB, "other", on_miss="wait", timeout_ms=10000)
+    child.call(holder.release_id, daemon.socket_path, row["grant_id"])
+    assert [other["grant_id"] for other in daemon.grants()] == [row["grant_id"], row["grant_id"] + 1]
+    child.call(holder.drop, "other")
+    child.call(holder.drop, "own")
+    wait_until(lambda: not daemon.grants(), "the grant is over")
 
 
 def test_what_was_reopened_through_map_files_is_never_recycled(daemon, child):

@@ -2,12 +2,13 @@
 """What can be asked for, and what one gets: sizes, pools, nodes, several items, waiting, and all of it or nothing."""
 
 import errno
+import struct
 
 import pytest
 from harness import holder, wait_until
 from harness.child import ChildError
 from harness.pages import MIB, PAGE_2M, free, need_pages
-from hugezero_client import Client, Item
+from hugezero_client import C_STATUS, Client, Item, Refused
 
 QUICK = "ReleaseGrace=50ms\nSweepInterval=100ms\n"
 TWO_POOLS = QUICK + "[Pool a]\nExtentSize=2M\nTarget=16M\n[Pool b]\nExtentSize=2M\nTarget=16M\n"
@@ -261,6 +262,7 @@ def test_what_would_take_long_to_find_out_does_not_wait_for_ever(start_daemon, s
     assert_refused(errno.ENOSPC, start_child(), holder.acquire_items, daemon.socket_path, items, on_miss="wait", timeout_ms=-1)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("miss", ["fail", "wait", "fill"])
 @pytest.mark.parametrize("sizes", [(2, 2), (32, 32), (2,) * 13, (30, 2, 32)])
 @pytest.mark.parametrize("was_held", [False, True], ids=["fresh", "sealed"])
@@ -312,6 +314,50 @@ def test_first_come_is_first_served(start_daemon, start_child):
     assert small.is_busy()
     large.kill()
     small.result()
+
+
+def test_a_large_request_is_served_among_many_small_ones(start_daemon, start_child):
+    """Of other users, who take each page that comes back. In its turn it gets them all."""
+    daemon = start_full(start_daemon, "2M:2M:8M", 4, f"{QUICK}HoldBack=2s\n")
+    small = [start_child(uid=4000 + idx) for idx in range(10)]
+    for child in small:
+        child.start(take_and_drop, daemon.socket_path, [Item(bytes=2 * MIB)], 1000)
+    wait_until(lambda: daemon.status()["n_waiting"] >= 4, "there is not enough for all")
+    large = start_child()
+    assert len(large.call(holder.acquire, daemon.socket_path, 8 * MIB, several=True, on_miss="wait", timeout_ms=20000)) == 4
+    for child in small:
+        child.kill()
+
+
+def test_a_large_request_that_keeps_nobody_waiting_waits_for_ever(start_daemon, start_child):
+    """The weakened setting: there is always somebody who holds a page when the one before him lets go."""
+    daemon = start_full(start_daemon, "2M:2M:8M", 4, f"{QUICK}HoldBack=0s\n")
+    first, second = start_child(uid=4000), start_child(uid=4001)
+    first.call(holder.acquire, daemon.socket_path, 2 * MIB)
+    large = start_child()
+    large.start(holder.acquire, daemon.socket_path, 8 * MIB, several=True, on_miss="wait", timeout_ms=-1)
+    wait_until(lambda: daemon.status()["n_waiting"] == 1, "the large request waits")
+    for _ in range(20):
+        second.call(holder.acquire, daemon.socket_path, 2 * MIB, on_miss="wait", timeout_ms=20000)
+        first.call(holder.drop)
+        first, second = second, first
+    assert large.is_busy()
+    first.kill()
+    assert len(large.result()) == 4
+
+
+def test_requests_of_one_user_are_served_in_order_when_others_pass(start_daemon, start_child):
+    daemon = start_full(start_daemon, "2M:2M:16M", 8, f"{QUICK}HoldBack=0s\n")
+    first = hold_all(daemon, start_child, 14 * MIB)
+    large, small = start_child(), start_child()
+    large.start(holder.acquire, daemon.socket_path, 16 * MIB, several=True, on_miss="wait", timeout_ms=-1)
+    wait_until(lambda: daemon.status()["n_waiting"] == 1, "the large request waits")
+    assert_refused(errno.EAGAIN, small, holder.acquire, daemon.socket_path, 2 * MIB)
+    stranger = start_child(uid=65534)
+    stranger.call(holder.acquire, daemon.socket_path, 2 * MIB)
+    stranger.kill()
+    first.kill()
+    assert len(large.result()) == 8
 
 
 def test_a_later_request_passes_where_it_takes_nothing_an_earlier_one_waits_for(start_daemon, start_child):
@@ -410,6 +456,23 @@ def test_an_ordinary_extent_cannot_be_opened_again_by_an_ordinary_user(start_dae
     with pytest.raises(ChildError) as failure:
         member.call(holder.reopen)
     assert failure.value.errno == errno.EACCES
+
+
+def test_descriptors_and_empty_packets_for_the_daemon_are_what_the_protocol_page_says(start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"], config=QUICK)
+    with Client(daemon.socket_path) as client:
+        try:
+            client.send(struct.pack("<HHI", C_STATUS, 0, 7), [0])
+        except PermissionError:  # the kernel has SO_PASSRIGHTS
+            client.status()
+        else:
+            with pytest.raises(Refused, match="descriptors are not accepted") as failure:
+                client.status()
+            assert failure.value.errno == errno.EPROTO
+    with Client(daemon.socket_path) as client:
+        client.send(b"")
+        assert client.socket.recv(100) == b""
+    daemon.status()
 
 
 def test_a_reopenable_extent_without_a_group_is_refused(start_daemon, start_child):

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from harness import wait_until
-from harness.daemon import DaemonFailed, sanitizer_environment
+from harness.daemon import DaemonFailed, become, sanitizer_environment
 from harness.manager import ServiceManager
 from harness.pages import MIB, PAGE_1G, count, need_pages, sysfs
 from hugezero_client import Client, Item, Refused
@@ -39,6 +39,13 @@ def test_help_goes_to_stdout_and_fits_80_columns(build):
     assert max(map(len, answer.stdout.splitlines())) <= 80
     for option in "--config", "--socket", "--pool", "--check-config", "--help", "--version":
         assert option in answer.stdout
+
+
+def test_the_help_and_the_page_name_the_short_option_too(build):
+    assert "--help, -h " in run(build, "--help").stdout
+    assert run(build, "-h").stdout == run(build, "--help").stdout
+    page = (pathlib.Path(__file__).resolve().parents[2] / "daemon" / "hugezerod.8.scd").read_text()
+    assert "*--help*, *-h*" in page and "[*--config* _FILE_]..." not in page
 
 
 def test_version_names_the_program_and_its_version(build):
@@ -94,6 +101,7 @@ WRONG = {
     "page size that the kernel lacks": ("[Pool a]\nPageSize=3M\nTarget=6M\n", 2, "PageSize"),
     "node that does not exist": ("[Pool a]\nTarget=2M\nNodes=63\n", 3, "63"),
     "relative socket path": ("[Daemon]\nSocket=run/socket\n", 2, "Socket"),
+    "socket path that is a folder's": ("[Daemon]\nSocket=/tmp/\n", 2, "Socket"),
     "socket path that is too long": (f"[Daemon]\nSocket=/{'x' * 107}\n", 2, "Socket"),
     "no number": ("[Pool a]\nTarget=lots\n", 2, "Target"),
     "bad duration": ("[Daemon]\nReleaseGrace=soon\n", 2, "ReleaseGrace"),
@@ -215,6 +223,37 @@ def test_the_socket_is_gone_after_the_end(start_daemon):
     assert not path.exists()
 
 
+def test_the_last_folder_of_the_path_is_made_and_removed(start_daemon, tmp_path):
+    folder = tmp_path / "folder"
+    for is_used in False, True:
+        daemon = start_daemon(pools=["2M:auto:0"], args=["--socket", str(folder / "socket")])
+        assert (folder / "socket").is_socket()
+        if is_used:
+            (folder / "file").touch()
+        daemon.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: daemon.process.poll() is not None, "the daemon has ended")
+        assert folder.exists() == is_used
+    assert list(folder.iterdir()) == [folder / "file"]
+
+
+@pytest.mark.parametrize("name", ["writable for others", "no folder", "two missing folders", "a folder instead"])
+def test_a_socket_that_cannot_be_made_is_told_in_one_line(build, tmp_path, name):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").touch()
+    path, reason = {
+        "writable for others": ("open/socket", "has mode 0777: others may write to it and could replace the socket"),
+        "no folder": ("file/socket", "Not a directory"),
+        "two missing folders": ("not/there/socket", "Only the last folder"),
+        "a folder instead": ("open", "no socket"),
+    }[name]
+    answer = run(build, "--socket", str(tmp_path / path), "--pool", "2M:auto:0")
+    assert answer.returncode == 1
+    (line,) = [line for line in answer.stderr.splitlines() if str(tmp_path) in line or "failed" in line]
+    assert reason in line and "failed" not in line
+    assert {path.name for path in tmp_path.iterdir()} == {"open", "file"}
+
+
 def test_a_second_daemon_on_the_same_socket_is_refused(build, start_daemon):
     daemon = start_daemon(pools=["2M:auto:0"])
     answer = run(build, "--socket", daemon.socket_path, "--pool", "2M:auto:0")
@@ -296,7 +335,7 @@ def activate(programs):
         pytest.skip("only root can give files to any group")
     managers = []
 
-    def start(gid, config="", pool="2M:2M:4M", path=None):
+    def start(gid, config="", pool="2M:2M:4M", path=None, mode=None):
         need_pages(2)
         manager = ServiceManager(programs, [pool], config)
         managers.append(manager)
@@ -305,6 +344,8 @@ def activate(programs):
             listener.bind(path)
             listener.listen()
             os.chown(path, 0, gid)
+            if mode:
+                os.chmod(path, mode)
             manager.store.append(("hugezerod.socket", os.dup(listener.fileno())))
         manager.start()
         manager.socket_path = path
@@ -351,6 +392,50 @@ def test_path_and_mode_of_a_passed_socket_are_not_those_of_the_configuration(act
         config.write("[Daemon]\nSocket=/nowhere/socket\nSocketMode=0600\nBatch=4M\n")
     with Client(manager.socket_path) as client:
         assert client.reload() == "Batch="
+
+
+# The manager writes SocketMode=0666, and has --socket, which is as Socket=
+@pytest.mark.parametrize("key, said, passed", [
+    ("SocketGroup=", "SocketGroup=61237", {"config": "SocketGroup=61237\n", "mode": 0o666}),
+    ("SocketMode=", "SocketMode=", {"mode": 0o660}),
+    ("Socket=", "ListenSequentialPacket=", {"path": "elsewhere", "mode": 0o666}),
+])  # fmt: skip
+def test_a_passed_socket_that_is_not_as_configured_is_said_once(activate, key, said, passed):
+    manager = activate(61236, **passed)
+    (line,) = (line for line in manager.stderr().splitlines() if "was passed to the daemon" in line)
+    assert f"({key})" in line and f"with {said} below [Socket]" in line and "systemctl edit hugezerod.socket" in line
+    with Client(manager.socket_path) as client:
+        client.reload()
+    assert manager.stderr().count("was passed to the daemon") == 2
+
+
+def test_a_passed_socket_that_is_as_configured_is_not_spoken_of(activate):
+    manager = activate(61236, config="SocketGroup=61236\n", mode=0o666)
+    assert "was passed to the daemon" not in manager.stderr()
+
+
+STRANGER = 65534
+
+
+def test_a_group_that_memory_cannot_be_given_to_stops_the_start(programs, start_daemon, public_path):
+    with pytest.raises(DaemonFailed) as failure:
+        start_daemon(pools=["2M:auto:0"], config="SocketGroup=61237\n", uid=STRANGER)
+    assert failure.value.code == 1
+    assert "SocketGroup=61237" in failure.value.stderr and "usermod -aG 61237" in failure.value.stderr
+    (public_path / "hugezerod.conf").write_text("[Daemon]\nSocketGroup=61237\n")
+    for uid, expected in (STRANGER, 1), (0, 0):
+        command = [*become(uid), programs / "daemon" / "hugezerod", "--config", public_path / "hugezerod.conf", "--check-config"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ, **sanitizer_environment(uid)))
+        assert answer.returncode == expected, answer.stderr
+        assert ("usermod -aG 61237" in answer.stderr) == (expected == 1), answer.stderr
+
+
+def test_a_reload_does_not_take_over_a_group_that_would_stop_the_start(start_daemon):
+    daemon = start_daemon(pools=["2M:auto:0"], uid=STRANGER)
+    config = daemon.folder / "hugezerod.conf"
+    config.write_text(config.read_text() + "SocketGroup=61237\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "nothing was changed: [Daemon] SocketGroup=61237" in daemon.stderr(), "it is refused")
 
 
 def test_the_group_of_root_is_no_group(activate):

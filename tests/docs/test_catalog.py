@@ -33,11 +33,16 @@ def page():
     return {message_id: set(re.findall(r"\*([A-Z_]+)\*", text.partition("Fields:")[2])) for message_id, text in found}
 
 
+def sources():
+    """All that may write a message."""
+    return [*(ROOT / "daemon").glob("*.c"), *(ROOT / "systemd").glob("*.c")]
+
+
 def calls():
     """name of the id -> names of fields, from all places that write a message"""
-    macros = {"LOG_NODE_POOL": {"POOL", "NODE"}}
+    macros = {"LOG_NODE_POOL": {"POOL", "NODE"}, "LOG_PEER": {"PID", "UID"}, "LOG_GOAL": {"NODE", "PAGE_SIZE_BYTES"}}
     found = {}
-    for path in (ROOT / "daemon").glob("*.c"):
+    for path in sources():
         text = path.read_text()
         if path.name != "log.c":
             assert "log_message(" not in text, f"{path.name}: log_error() and its relatives are for this"
@@ -53,7 +58,7 @@ def calls():
 
 def test_every_id_is_used_and_every_message_has_one():
     used = set()
-    for path in (ROOT / "daemon").glob("*.c"):
+    for path in sources():
         used |= set(re.findall(r"\bLOG_ID_(\w+)", path.read_text()))
     assert len(ids()) >= 26 and len(set(ids().values())) == len(ids())
     assert used == ids().keys()

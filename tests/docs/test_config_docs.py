@@ -87,6 +87,12 @@ def test_keys_in_running_text_exist():
         assert key in known, f"the page speaks of {key}="
 
 
+def test_who_is_trusted_is_told_of_each_key_that_gives_power():
+    section = (ROOT / "SECURITY.md").read_text().partition("## Who is trusted\n")[2].partition("\n## ")[0]
+    for key in "AdminUsers", "SocketGroup":
+        assert f"`{key}=`" in section
+
+
 def test_the_fuzzer_begins_with_every_key():
     """What is commented out in the sample, and nothing else."""
     lines = [re.sub(r"^#(?=\w+=|\[)", "", line) for line in SAMPLE.read_text().splitlines() if line and not line.startswith("# ")]

@@ -3,7 +3,9 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 from harness.pages import count, need_pages
@@ -36,6 +38,25 @@ def test_an_amount_that_cannot_be_is_refused_before_pages_are_reserved(build):
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith("tools/demo: too few pages for --bytes 100T") and "is the most here" in answer.stderr
     assert count("nr") == before
+
+
+@pytest.mark.parametrize("program", ["tools/demo", "tests/run"])
+def test_a_clone_of_somebody_else_is_a_complaint(program):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as name:
+        clone = pathlib.Path(name)
+        clone.chmod(0o755)
+        for part in "tools/demo", "tools/lib.sh", "tests/run":
+            (clone / part).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / part, clone / part)
+        (clone / "tests/unit").mkdir()
+        (clone / "tests/unit/test-x.c").touch()
+        for folder in "build/demo", "build/report":  # with one and without
+            answer = subprocess.run([clone / program], user=12345, group=12345, extra_groups=[], capture_output=True, text=True, check=False, timeout=60)
+            assert (answer.returncode, answer.stdout) == (1, ""), answer
+            assert answer.stderr.startswith(f"{program}: cannot write to {clone}/build") and len(answer.stderr.splitlines()) == 1, answer.stderr
+            (clone / folder).mkdir(parents=True)
 
 
 def test_it_serves_clients_and_measures(build):

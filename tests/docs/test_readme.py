@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """README.md: what it names exists, what it says to type works, and its example is the one that is tested."""
 
+import json
 import os
 import pathlib
 import re
@@ -24,6 +25,14 @@ def test_pages_that_are_read_as_text_are_no_wider_than_the_code():
         lines = (ROOT / name).read_text().splitlines()
         assert [line for line in lines if len(line) > 128 and not line.startswith("|")] == [], name  # a row cannot be wrapped
     assert len(README.splitlines()) <= 150
+
+
+def test_the_page_on_security_is_installed_where_the_daemons_says(build):
+    files = json.loads(subprocess.run(["meson", "introspect", "--installed", build], check=True, capture_output=True, text=True).stdout)
+    (place,) = (path for path in files.values() if path.endswith("/SECURITY.md"))
+    page = (ROOT / "daemon" / "hugezerod.8.scd").read_text()
+    (named,) = re.findall(r"_/usr(\S*/SECURITY\.md)_", page)
+    assert place.endswith(named)
 
 
 def test_tables_and_examples_of_the_man_pages_fit_80_columns():

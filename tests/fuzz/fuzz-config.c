@@ -25,7 +25,8 @@ static void check_pool(const struct topology *topology, const struct config_pool
         for (size_t i = 0; i < pool->n_nodes; i++) {
                 CHECK(topology_node_has_memory(topology, pool->nodes[i].node));
                 CHECK(pool->nodes[i].target_bytes % pool->page_size_bytes == 0);
-                CHECK(pool->low_millipercent != UINT32_MAX || pool->low_bytes <= pool->nodes[i].target_bytes);
+                CHECK(pool->low_millipercent != UINT32_MAX || pool->low_bytes <= pool->nodes[i].target_bytes ||
+                      pool->nodes[i].is_auto); /* that target depends on the day */
         }
 }
 
@@ -33,6 +34,12 @@ static void check_ids(const struct config_ids *ids) {
         CHECK(ids->n <= CONFIG_MAX_IDS && (!ids->all || ids->n == 0));
         for (size_t i = 0; i < ids->n; i++)
                 CHECK(ids->ids[i] != UINT32_MAX); /* to the kernel that is no user */
+}
+
+static void check_quota(const struct topology *topology, const struct config_quota *quota) {
+        CHECK(quota->n_page_limits <= topology_n_page_sizes(topology));
+        for (size_t i = 0; i < quota->n_page_limits; i++)
+                CHECK(topology_has_page_size(topology, quota->page_limits[i].page_size_bytes));
 }
 
 static void check_config(const struct topology *topology, const struct config *config) {
@@ -48,6 +55,9 @@ static void check_config(const struct topology *topology, const struct config *c
         CHECK(!config->clear_method || !config->clear_method->why_not());
         CHECK(config->batch_bytes > 0 && config->background_bytes_per_s > 0 && config->unmap_after_ms > 0);
         CHECK(config->recycle <= CONFIG_RECYCLE_NEVER);
+        check_quota(topology, &config->quota);
+        for (size_t i = 0; i < config->n_user_quotas; i++)
+                check_quota(topology, &config->user_quotas[i].quota);
         for (size_t i = 0; i < config->n_pools; i++)
                 check_pool(topology, &config->pools[i]);
 }

@@ -2,6 +2,7 @@
 """One hugezerod under test, with a socket of its own."""
 
 import ctypes
+import fcntl
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -23,6 +25,16 @@ WRAPPER = []  # what the daemon runs under, from --wrapper
 # To measure which method is the fastest, and to read ready memory again, keeps an emulated processor busier than all tests
 CALM = "ClearMethod=memset\nAuditRate=0\n" if EMULATED else ""
 _PR_SET_PDEATHSIG = 1
+# As the service manager passes several sockets of one unit
+_PASS_SOCKETS = """
+import os, sys
+fds = [int(fd) for fd in sys.argv[1].split(",")]
+for position, fd in enumerate(fds):
+    os.dup2(fd, 3 + position)
+    os.close(fd)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": ":".join(["metrics"] * len(fds))}
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 _SANITIZER = re.compile(
     r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|SUMMARY: \w+Sanitizer"
     r"|^==\d+== (?!Warning)",  # valgrind
@@ -47,18 +59,21 @@ class Daemon:
     uid:    runs as this user instead of the test's
     env:    more environment
     wrapper: a command that ends by executing what follows it
-    metrics: a listening socket that is passed as the one for metrics
+    metrics: a listening socket, or several, passed as those for metrics
+    program: another daemon than the build's
     """
 
-    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, wrapper=(), metrics=None, ready=True):
+    def __init__(self, build, *, pools=(), config="", args=(), uid=None, env=None, wrapper=(), metrics=None, program=None, ready=True):
         self.build = pathlib.Path(build)
+        self.program = program
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hugezero-test-"))
         self.socket_path = str(self.folder / "socket")
         self.process = None
+        metrics = [metrics] if isinstance(metrics, socket.socket) else metrics or []
+        # Above those that they are passed as
+        self._fds = [fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD_CLOEXEC, 100) for listener in metrics]
         if metrics:
-            script = 'exec 3<&"$0"; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=metrics exec "$@"'
-            wrapper = ["bash", "-c", script, str(metrics.fileno()), *wrapper]
-        self._fds = (metrics.fileno(),) if metrics else ()
+            wrapper = [sys.executable, "-c", _PASS_SOCKETS, ",".join(map(str, self._fds)), *wrapper]
         self._used_before = pages.count("nr") - pages.count("free")
         try:
             self._start(pools, config, args, uid, env, wrapper)
@@ -80,7 +95,8 @@ class Daemon:
         if uid is not None:
             for path in self.folder, config_path, self.folder / "notify":
                 os.chown(path, uid, uid)
-        command = [*wrapper, *become(uid), *daemon_command(self.build), "--config", str(config_path), "--socket", self.socket_path]
+        command = [*wrapper, *become(uid), *daemon_command(self.build, self.program), "--config", str(config_path)]
+        command += ["--socket", self.socket_path]
         command += [word for spec in pools for word in ("--pool", spec)]
         with open(self.folder / "stderr", "wb") as stderr:
             self.process = subprocess.Popen(
@@ -92,6 +108,8 @@ class Daemon:
                 env=dict(os.environ, NOTIFY_SOCKET=str(self.folder / "notify"), **sanitizer_environment(uid), **(env or {})),
                 preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
             )
+        for fd in self._fds:
+            os.close(fd)
         self.pid = self.process.pid
 
     def wait_ready(self):
@@ -235,9 +253,9 @@ def become(uid):
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--pdeathsig=KILL", "--"] if uid is not None else []
 
 
-def daemon_command(build):
+def daemon_command(build, program=None):
     """Ends with the daemon's path; what comes before runs it as the build and --wrapper want it."""
-    return [*thread_sanitizer_wrapper(build), *WRAPPER, str(build / "daemon" / "hugezerod")]
+    return [*thread_sanitizer_wrapper(build), *WRAPPER, str(program or build / "daemon" / "hugezerod")]
 
 
 def has_thread_sanitizer(build):

@@ -5,13 +5,14 @@ import ctypes
 import errno
 import mmap
 import os
+import pathlib
 import select
 import socket
 import struct
 import threading
 import time
 
-from hugezero_client import Client
+from hugezero_client import Client, Refused
 
 from . import DEADLINE_S, holder, pages
 
@@ -20,6 +21,7 @@ ATTACKER, VICTIM = 3001, 3002  # chosen: users that no machine has
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYS_IO_URING_SETUP, _SYS_IO_URING_ENTER, _SYS_IO_URING_REGISTER = 425, 426, 427  # asm-generic, x86-64 too
 _SYS_PIDFD_GETFD = 438
+_PR_SET_DUMPABLE, _CLONE_NEWUSER = 4, 0x10000000
 
 
 def _call(number, *args):
@@ -31,6 +33,16 @@ def _call(number, *args):
 
 
 # Opening what was only lent
+
+
+def become_root_of_a_namespace(_me):
+    """As the root of an unprivileged container is: with all capabilities there, and for files of the users it has."""
+    uid, gid = os.getuid(), os.getgid()
+    if _libc.prctl(_PR_SET_DUMPABLE, 1) < 0 or _libc.unshare(_CLONE_NEWUSER) < 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    for name, text in ("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1"):
+        pathlib.Path("/proc/self", name).write_text(text)
+    assert os.getuid() == 0
 
 
 def open_error(_me, path, flags=os.O_RDWR):
@@ -83,16 +95,11 @@ def steal_fd_error(_me, pid, fd):
     return 0
 
 
-def spin_open(me, seconds, name=""):
-    """Opens and closes the first extent by path again and again; returns how often."""
+def spin_open(me, n, name=""):
+    """Opens and closes the first extent by path again and again."""
     path = f"/proc/self/fd/{me.grants[name].fds[0]}"
-    end = time.monotonic() + seconds
-    n = 0
-    while time.monotonic() < end:
-        for _ in range(100):
-            os.close(os.open(path, os.O_RDWR))
-        n += 100
-    return n
+    for _ in range(n):
+        os.close(os.open(path, os.O_RDWR))
 
 
 # Pages that live on without descriptor and mapping
@@ -273,21 +280,36 @@ def time_of_close(me, linger_s):
     return time.monotonic() - start
 
 
-def flood(me, path, n_connections):
-    """Asks on many connections until nothing more is taken, and reads no answer; returns how many questions were sent."""
+def flood(me, path, n_connections, most):
+    """
+    Asks on many connections until nothing more is taken or so many questions are sent, and reads no answer; returns how many
+    were sent.
+    """
     me.connections = [Client(path) for _ in range(n_connections)]
     for connection in me.connections:
         connection.socket.setblocking(False)
-    return ask_until_stuck(me.connections)
+    return ask_until_stuck(me.connections, most)
 
 
-def ask_until_stuck(connections):
+def ask_until_stuck(connections, most=float("inf")):
     n_sent, last = 0, time.monotonic()
-    while time.monotonic() - last < 0.2:
+    while time.monotonic() - last < 0.2 and n_sent < most:
         n = sum(ask_until_full(connection) for connection in connections)
         if n:
             n_sent, last = n_sent + n, time.monotonic()
     return n_sent
+
+
+def read_answers(me):
+    """Reads what there is on the connections of flood(); returns how many messages that were."""
+    n = 0
+    for connection in me.connections:
+        try:
+            while connection.socket.recv(4096):
+                n += 1
+        except BlockingIOError:
+            continue
+    return n
 
 
 def ask_until_full(connection):
@@ -299,6 +321,15 @@ def ask_until_full(connection):
     except OSError as error:
         assert error.errno in (errno.EAGAIN, errno.EPIPE, errno.ECONNRESET), error
     return n
+
+
+def wait_again_and_again(me, path, n_bytes, timeout_ms, n):
+    """Asks n times for what does not come; each time until it is refused."""
+    for _ in range(n):
+        try:
+            holder.acquire(me, path, n_bytes, several=True, on_miss="wait", timeout_ms=timeout_ms)
+        except Refused as refusal:
+            assert refusal.errno == errno.ETIMEDOUT, refusal
 
 
 # The clock of an innocent client

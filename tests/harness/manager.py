@@ -26,22 +26,28 @@ LIMIT = 2048
 
 
 class ServiceManager:
-    def __init__(self, build, pools=(), config=""):
-        self.build, self.pools = build, pools
+    def __init__(self, build, pools=(), config="", wrapper=(), fdstore=None):
+        self.build, self.pools, self.wrapper = build, pools, wrapper
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hugezero-test-"))
         self.folder.chmod(0o711)
         self.socket_path = str(self.folder / "socket")
         (self.folder / "hugezerod.conf").write_text(f"[Daemon]\nSocketMode=0666\n{config}")
         self.lock = threading.Lock()
         self.store = []  # (name, fd), in the order in which they came
+        self.fdstore = str(LIMIT) if fdstore is None else fdstore  # as it says how many it keeps
         self.keeps = True  # False: forgets what it is told to keep, as a manager without a store does
-        self.status_line = ""  # what "systemctl status" would show
+        self.status_lines = [""]  # what "systemctl status" would have shown, one after the other
+        self.status_when_ready = None  # and when the daemon was ready last: after its start, or a reload
         self.process, self.n_ready, self.n_starts, self.n_marks = None, 0, 0, 0
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self.notify.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         self.notify.bind(str(self.folder / "notify"))
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
+
+    @property
+    def status_line(self):
+        return self.status_lines[-1]
 
     # What the daemon tells
 
@@ -62,9 +68,11 @@ class ServiceManager:
                 self._handle(dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line), list(fds))
 
     def _handle(self, words, fds):
+        if "STATUS" in words:
+            self.status_lines.append(words["STATUS"])
         if words.get("READY") == "1":
+            self.status_when_ready = self.status_line
             self.n_ready += 1
-        self.status_line = words.get("STATUS", self.status_line)
         if "X_MARK" in words:
             self.n_marks += 1
         if words.get("FDSTORE") == "1" and self.keeps:
@@ -86,8 +94,8 @@ class ServiceManager:
         else:
             self.store.append((name, fd))
 
-    def wait_told(self):
-        """Until all that the daemon has sent so far has been dealt with, as it would be before a dead one's successor starts."""
+    def _hear_all(self):
+        """What a dead daemon has sent is dealt with before its successor starts."""
         wanted = self.n_marks + 1
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
             mark.sendto(b"X_MARK=1", str(self.folder / "notify"))
@@ -100,10 +108,10 @@ class ServiceManager:
         with self.lock:
             names = [name for name, _ in self.store]
             fds = [fd for _, fd in self.store]
-        env = dict(os.environ, NOTIFY_SOCKET=str(self.folder / "notify"), FDSTORE=str(LIMIT), **sanitizer_environment(None))
+        env = dict(os.environ, NOTIFY_SOCKET=str(self.folder / "notify"), FDSTORE=self.fdstore, **sanitizer_environment(None))
         if fds:
             env |= {"LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": ":".join(names)}
-        command = [*daemon_command(self.build), "--config", str(self.folder / "hugezerod.conf"), "--socket", self.socket_path]
+        command = [*self.wrapper, *daemon_command(self.build), "--config", str(self.folder / "hugezerod.conf"), "--socket", self.socket_path]
         command += [word for spec in self.pools for word in ("--pool", spec)]
 
         def pass_fds():
@@ -124,11 +132,13 @@ class ServiceManager:
     def kill(self):
         self.process.kill()
         self.process.wait(DEADLINE_S)
+        self._hear_all()
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(DEADLINE_S)
         assert code == 0, f"the daemon ended with {code}; it said:\n{self.stderr()}"
+        self._hear_all()
 
     def restart(self, kill=False):
         (self.kill if kill else self.stop)()
@@ -139,6 +149,10 @@ class ServiceManager:
 
     def stderr(self):
         return (self.folder / "stderr").read_text(errors="replace")
+
+    def stored_fds(self):
+        with self.lock:
+            return [fd for name, fd in self.store if name not in ("ledg", "inot")]
 
     def stored_extents(self):
         """Inodes of the extents in the store, as pages.inode() gives them."""
@@ -168,11 +182,22 @@ class ServiceManager:
         return wait_until(lambda: (lambda row: row if condition(row) else None)(self.pool()), what)
 
     def wait_full(self):
-        return self.wait_pool(lambda row: row["ready_bytes"] + row["granted_bytes"] == row["target_bytes"], "the pool is full")
+        """And stored, where no limit is in the way: a thread tells the manager, and what it does not have yet cannot survive."""
+        row = self.wait_pool(lambda row: row["ready_bytes"] + row["granted_bytes"] == row["target_bytes"], "the pool is full")
+        if not self.keeps or self.fdstore != str(LIMIT) or "WarmExtents" in (self.folder / "hugezerod.conf").read_text():
+            return row
+
+        def stored():
+            row = self.pool()
+            return row if len(self.stored_extents()) >= row["n_extents_ready"] + len(self.grants()) else None
+
+        return wait_until(stored, "all extents are stored")
 
     def close(self):
         if self.process and self.process.poll() is None:
             self.kill()
+        self.notify.shutdown(socket.SHUT_RD)  # that ends the thread: it must not be about to read from whatever gets the number next
+        self.thread.join()
         self.notify.close()
         with self.lock:
             for _, fd in self.store:

@@ -47,6 +47,11 @@ def free(page_size=PAGE_2M):
     return count("free", page_size) - count("resv", page_size)
 
 
+def node_with_most_pages(page_size=PAGE_2M):
+    nodes = [int(path.name.removeprefix("node")) for path in pathlib.Path("/sys/devices/system/node").glob("node[0-9]*")]
+    return max(nodes, key=lambda node: count("free", page_size, node))
+
+
 def n_surplus_made():
     """Hugepages that the kernel has made of ordinary memory since it runs; also those that it has given up again."""
     (line,) = [line for line in pathlib.Path("/proc/vmstat").read_text().splitlines() if line.startswith("htlb_buddy_alloc_success ")]

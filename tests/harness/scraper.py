@@ -22,11 +22,11 @@ def connect(listener):
     return peer
 
 
-def scrape(listener, path="/metrics", accept="", method="GET"):
-    """(status, headers, body)"""
+def scrape(listener, path="/metrics", accept="", method="GET", body="\r\n"):
+    """(status, headers, body); @body: header lines that announce it, an empty line, and it"""
     with connect(listener) as peer:
         header = f"Accept: {accept}\r\n" if accept else ""
-        peer.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
+        peer.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{header}{body}".encode())
         answer = b""
         while chunk := peer.recv(65536):
             answer += chunk

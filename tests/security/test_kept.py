@@ -63,14 +63,11 @@ def test_a_mapping_whose_lock_was_given_up_is_still_the_attackers_alone(daemon, 
     assert attacker.call(holder.is_filled_with, byte=0x11)
 
 
-def test_a_descriptor_that_was_passed_on_holds_after_its_first_owner_released_it(daemon, attacker, victim, inode, start_child, tmp_path):
-    os.chmod(tmp_path, 0o777)
-    for parent in tmp_path.parents[:2]:
-        os.chmod(parent, parent.stat().st_mode | 0o055)
+def test_a_descriptor_that_was_passed_on_holds_after_its_first_owner_released_it(daemon, attacker, victim, inode, start_child, public_path):
     friend = start_child(uid=VICTIM)
-    friend.call(holder.listen, str(tmp_path / "pass"))
-    os.chmod(tmp_path / "pass", 0o666)
-    attacker.call(holder.send_first_fd, str(tmp_path / "pass"))
+    friend.call(holder.listen, str(public_path / "pass"))
+    os.chmod(public_path / "pass", 0o666)
+    attacker.call(holder.send_first_fd, str(public_path / "pass"))
     friend.call(holder.receive_fd, attacker.call(holder.extents)[0])
     attacker.call(holder.unmap)
     attacker.call(holder.close_fds)

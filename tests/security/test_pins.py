@@ -3,8 +3,8 @@
 
 import pytest
 from harness import hostile, holder, wait_until
-from harness.hostile import ATTACKER
-from harness.pages import MIB, need_pages
+from harness.hostile import ATTACKER, VICTIM
+from harness.pages import MIB, PAGE_2M, hugetlb_files, need_pages
 from hugezero_client import Client
 
 SIZE = 8 * MIB
@@ -56,7 +56,10 @@ def test_a_fixed_buffer_of_io_uring_does_not_write_to_the_next_holder(start, att
 
 def charged_bytes(daemon, uid):
     with Client(daemon.socket_path) as client:
-        return client.limits().get((uid, "bytes"), (0, None))[0]
+        limits = client.limits()
+    of_all, of_pages = (limits.get((uid, kind), (0, None))[0] for kind in ("bytes", PAGE_2M))
+    assert of_all == of_pages
+    return of_all
 
 
 def test_what_another_user_takes_from_the_kept_memory_stays_charged_while_it_is_pinned(start_daemon, attacker, victim):
@@ -73,12 +76,60 @@ def test_what_another_user_takes_from_the_kept_memory_stays_charged_while_it_is_
     assert charged_bytes(daemon, ATTACKER) == 0
     # No kept memory would serve, nor be left
     victim.start(holder.acquire, daemon.socket_path, 16 * MIB, on_miss="wait", timeout_ms=20000, several=True)
-    daemon.wait_pool(lambda row: row["pinned_bytes"] == 6 * MIB, "the pins are found")
-    assert charged_bytes(daemon, ATTACKER) == 6 * MIB
+    wait_until(lambda: charged_bytes(daemon, ATTACKER) == 6 * MIB, "the pins are found")
+    assert daemon.pool()["pinned_bytes"] == 6 * MIB
     attacker.call(hostile.unpin_pages)
     victim.result()
     wait_until(lambda: charged_bytes(daemon, ATTACKER) == 0, "the charge has ended")
     assert victim.call(holder.is_zero)
+
+
+def test_pins_of_one_user_do_not_delay_what_others_get(start_daemon, attacker, victim):
+    """Finding each takes a sixth of a second. Before the last, others' memory is given back, and there is new one."""
+    need_pages(102)
+    n_pinned = 30
+    config = "ReleaseGrace=50ms\nSweepInterval=100ms\nWorkersPerNode=1\nRecycle=never\n[Pool p]\nExtentSize=2M\nNodes=0\nTarget=102M\nLow=0%\n"
+    daemon = start_daemon(config=config)
+    daemon.wait_full()
+    names = [str(idx) for idx in range(n_pinned)]
+    for name in names:
+        attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
+        attacker.call(hostile.pin_pages, name)
+    (last,) = attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, "last")
+    extents = victim.call(holder.acquire, daemon.socket_path, 40 * MIB, several=True)
+    for name in names:
+        attacker.call(holder.drop, name)
+    daemon.wait_pool(lambda row: row["pinned_bytes"] == n_pinned * 2 * MIB, "the first pins are found, and the others are to be expected")
+    attacker.call(holder.drop, "last")
+    daemon.wait_pool(lambda row: row["pinned_bytes"] == (n_pinned + 1) * 2 * MIB, "they are expected in the last one too")
+    victim.call(holder.drop)
+    inodes = {extent.inode for extent in extents}
+
+    def left():
+        files = hugetlb_files(daemon.pid)
+        return [files] if inodes.isdisjoint(files) else None
+
+    (files,) = wait_until(left, "the victim's memory is given back")
+    assert last.inode in files, "the attacker's come first"
+    daemon.wait_pool(lambda row: row["ready_bytes"] >= 40 * MIB, "there is new memory")
+    assert charged_bytes(daemon, VICTIM) == 0
+    wait_until(lambda: last.inode not in hugetlb_files(daemon.pid), "the attacker's are looked at too")
+
+
+def test_what_is_taken_from_another_users_kept_memory_is_asked_about_first(start_daemon, attacker, victim):
+    """The kernel sleeps for a sixth of a second over each; several are asked about at a time."""
+    need_pages(40)
+    daemon = start_daemon(pools=["2M:2M:40M@0"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n")
+    daemon.wait_full()
+    names = [str(idx) for idx in range(20)]
+    for name in names:
+        attacker.call(holder.acquire, daemon.socket_path, 2 * MIB, name)
+        attacker.call(hostile.pin_pages, name)
+    for name in names:
+        attacker.call(holder.drop, name)
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 40 * MIB, "the memory is kept")
+    victim.call(holder.acquire, daemon.socket_path, 40 * MIB, on_miss="wait", timeout_ms=50000, several=True)
+    assert charged_bytes(daemon, ATTACKER) == 40 * MIB
 
 
 def test_pages_that_were_punched_out_stay_charged_as_long_as_the_service_lives(start_daemon, start_child, make_cgroup):

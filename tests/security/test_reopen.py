@@ -6,17 +6,32 @@ import os
 
 import pytest
 from harness import hostile, holder, wait_until
+from harness.child import ChildError
 from harness.hostile import ATTACKER, VICTIM
 from harness.pages import MIB, hugetlb_files, need_pages
+from harness.weakened import Change
 
 SIZE, GROUP = 8 * MIB, 3100
 DENIED = (errno.EACCES, errno.EPERM)
+OPEN = Change("extent.c", "fchmod(first_fd, 0600)", "fchmod(first_fd, 0666)")
+DEAF = Change("returns.c", "extent->foreign_open = true;", "extent->foreign_open = false;")
+
+
+@pytest.fixture(params=["weakened", "real"])
+def works(request):
+    """Whether the attack does."""
+    return request.param == "weakened"
 
 
 @pytest.fixture
 def daemon(start_daemon):
+    return start(start_daemon)
+
+
+def start(start_daemon, program=None):
     need_pages(16)
-    daemon = start_daemon(pools=["2M:8M:16M"], config=f"SocketGroup={GROUP}\nReleaseGrace=50ms\nSweepInterval=100ms\n")
+    config = f"SocketGroup={GROUP}\nReleaseGrace=50ms\nSweepInterval=100ms\nRecycle=trusted\n"
+    daemon = start_daemon(pools=["2M:8M:16M"], config=config, program=program)
     daemon.wait_full()
     return daemon
 
@@ -27,16 +42,36 @@ def is_recycled(daemon, inode):
     return inode in hugetlb_files(daemon.pid)
 
 
-def test_a_client_cannot_open_its_grant_again(daemon, attacker):
+@pytest.mark.parametrize("is_root", [False, True], ids=["user", "root of a container"])
+def test_a_client_cannot_open_its_grant_again(start_daemon, weaken, attacker, works, is_root):
+    daemon = start(start_daemon, weaken(OPEN) if works else None)
     (extent,) = attacker.call(holder.acquire, daemon.socket_path, SIZE)
+    if is_root:
+        attacker.call(hostile.become_root_of_a_namespace)
     for flags in os.O_RDWR, os.O_RDONLY, os.O_WRONLY:
-        assert attacker.call(hostile.reopen_error, flags) in DENIED
-    assert attacker.call(hostile.o_path_reopen_error) in DENIED
-    assert attacker.call(hostile.map_files_error) in DENIED
+        assert (attacker.call(hostile.reopen_error, flags) == 0) == works
+    assert (attacker.call(hostile.o_path_reopen_error) == 0) == works
+    assert attacker.call(hostile.map_files_error) in DENIED  # to the kernel's own root only, whatever the daemon does
     assert all(error in DENIED for error in attacker.call(hostile.chmod_errors))
     attacker.call(holder.drop)
-    assert is_recycled(daemon, extent.inode)
-    assert daemon.status()["n_doubts"] == 0
+    assert is_recycled(daemon, extent.inode) != works  # the daemon has heard of it
+    assert (daemon.status()["n_doubts"] > 0) == works
+
+
+def test_who_opened_his_grant_again_would_read_what_the_next_holder_writes(start_daemon, weaken, attacker, victim, works):
+    """The daemon's two defences: nobody may open it, and what was opened is not used again."""
+    daemon = start(start_daemon, weaken(OPEN, DEAF) if works else None)
+    attacker.call(holder.acquire, daemon.socket_path, SIZE)
+    try:
+        attacker.call(holder.reopen, keep_as="own")
+    except ChildError:
+        assert not works
+    attacker.call(holder.drop)
+    for name in "ab":
+        victim.call(holder.acquire, daemon.socket_path, SIZE, name, on_miss="wait", timeout_ms=20000)
+        assert victim.call(holder.is_zero, name)
+        victim.call(holder.fill, name)
+    assert not works or attacker.call(holder.is_filled_with, "own")
 
 
 def test_a_process_of_the_same_user_cannot_open_it_either(daemon, attacker, start_child):

@@ -6,6 +6,10 @@
 # Usage: fetch-qemu.sh FOLDER [SUITE]
 set -euo pipefail
 
+[[ $# -ge 1 ]] || {
+        echo "usage: fetch-qemu.sh FOLDER [SUITE]" >&2
+        exit 2
+}
 folder=$1 suite=${2:-bookworm-backports}
 [[ ! -x $folder/qemu-aarch64 ]] || exit 0
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

@@ -69,12 +69,16 @@ void broker_cancel(struct broker *broker, struct request *request) {
         broker->n_cancelled++;
 }
 
+void broker_count_refused(struct broker *broker) {
+        broker->n_refused++;
+}
+
 uint64_t broker_grant_id(const struct grant *grant) {
         return grant->id;
 }
 
-unsigned broker_grant_next(struct grant *grant, struct wire_d_grant *ret_message, int ret_fds[WIRE_MAX_FDS]) {
-        uint32_t n = grant->n_extents - grant->n_sent < WIRE_MAX_FDS ? grant->n_extents - grant->n_sent : WIRE_MAX_FDS;
+unsigned broker_grant_next(struct grant *grant, unsigned max_fds, struct wire_d_grant *ret_message, int ret_fds[WIRE_MAX_FDS]) {
+        uint32_t n = grant->n_extents - grant->n_sent < max_fds ? grant->n_extents - grant->n_sent : max_fds;
 
         ret_message->grant_id = grant->id;
         ret_message->n_extents_total = grant->n_extents;
@@ -101,6 +105,7 @@ void broker_grant_abandon(struct broker *broker, struct grant *grant) {
 
 int broker_mapped(struct broker *broker, const struct identity *identity, uint64_t grant_id) {
         broker->mapped_grant_id = grant_id;
+        broker->n_mapped++;
         return -ENOENT;
 }
 

@@ -21,7 +21,7 @@
 
 struct broker {
         TAILQ_HEAD(, request) waiting;
-        unsigned n_waiting, n_cancelled, n_abandoned, n_grants; /* n_grants: not completely sent or abandoned */
+        unsigned n_waiting, n_cancelled, n_abandoned, n_refused, n_mapped, n_grants; /* n_grants: not completely sent or abandoned */
         unsigned n_extents_sent;
         uint64_t last_grant_id, mapped_grant_id;
         uint32_t first_row;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "calibrate.h"
+#include "ring.h"
 
 #ifndef RUNNING_ON_EMULATOR
 #define RUNNING_ON_EMULATOR 0 /* 1: in user mode under QEMU, see run-arm64.sh */
@@ -99,7 +100,7 @@ static void the_reason_names_both_sides_of_the_decision(void **state) {
         assert_string_equal(
                 calibration.reason,
                 "2 MiB: beta 19.0 GB/s keeping 98 % of a warm cache, less harm than the fastest, alpha 20.0 GB/s keeping 5 % "
-                "of a warm cache; 32 MiB: alpha 20.0 GB/s, fastest");
+                "of a warm cache; 32 MiB: alpha 20.0 GB/s, fastest, harm not measured");
         assert_ptr_equal(clear_calibration_method(&calibration, 2 * MIB - 1), clear_method_cached());
         assert_ptr_equal(clear_calibration_method(&calibration, 2 * MIB), &methods[1]);
         assert_ptr_equal(clear_calibration_method(&calibration, 32 * MIB - 1), &methods[1]);
@@ -299,23 +300,152 @@ static void without_a_budget_nothing_is_measured_and_what_follows_measures_the_r
         munmap(memory, n_bytes);
 }
 
-/* As in the first 16 MiB of a pool, which the caches hold. */
-static void what_passes_by_the_caches_is_not_condemned_by_what_they_hold(void **state) {
-        size_t n_bytes = 16 * MIB;
-        char *memory = map_zero(n_bytes);
-        struct clear_calibration calibration;
+/* Of which memory a method was told, and whether just that had been flushed before. It leaves everything as it is. */
+static struct {
+        const void *flushed;
+        size_t n_flushed_bytes, n_cold_bytes, n_other_bytes;
+} seen;
 
-        clear_calibration_init(&calibration);
-        assert_int_equal(clear_calibration_add(&calibration, MIB), 0);
-        for (size_t i = 0; i < calibration.n_methods; i++)
-                calibration.figures[i][0].gb_per_s = calibration.methods[i]->non_temporal ? 1 : 9999;
-        calibration.is_measured[0] = true;
-        assert_int_equal(clear_calibration_add(&calibration, 8 * MIB), 0);
-        assert_int_equal(clear_calibrate(&calibration, memory, n_bytes, UINT64_C(20000000000), NULL, NULL), 0);
-        assert_true(calibration.is_measured[1]);
-        for (size_t i = 0; i < calibration.n_methods; i++)
-                assert_true(calibration.figures[i][1].gb_per_s > 0);
+int __real_clear_flush(void *addr, size_t n_bytes);
+int __wrap_clear_flush(void *addr, size_t n_bytes);
+
+int __wrap_clear_flush(void *addr, size_t n_bytes) {
+        seen.flushed = addr;
+        seen.n_flushed_bytes = n_bytes;
+        return __real_clear_flush(addr, n_bytes);
+}
+
+static void look(void *addr, size_t n_bytes) {
+        if (addr == seen.flushed && n_bytes == seen.n_flushed_bytes)
+                seen.n_cold_bytes += n_bytes;
+        else
+                seen.n_other_bytes += n_bytes;
+        seen.flushed = NULL;
+}
+
+static const struct clear_method looking = {.name = "looking", .fast_multi_page = true, .clear = look};
+
+static void calibrate_by_looking(struct clear_calibration *calibration, char *memory, size_t n_bytes) {
+        memset(&seen, 0, sizeof(seen));
+        clear_calibration_init(calibration);
+        calibration->n_methods = 1;
+        calibration->methods[0] = &looking;
+        assert_int_equal(clear_calibration_add(calibration, 2 * MIB), 0);
+        assert_int_equal(clear_calibrate(calibration, memory, n_bytes, UINT64_C(20000000000), NULL, NULL), 0);
+        assert_true(calibration->is_measured[0]);
+}
+
+/* The caches hold memory that is cleared again and again, and nothing of what clients give back. */
+static void speed_is_measured_on_memory_that_is_not_in_the_caches(void **state) {
+        struct clear_calibration calibration;
+        char *memory = map_zero(2 * MIB);
+
+        calibrate_by_looking(&calibration, memory, 2 * MIB);
+        assert_true(seen.n_cold_bytes >= 3 * 8 * MIB);
+        assert_int_equal(seen.n_other_bytes, 0);
+        /* So little memory tells nothing of the harm, and that is said */
+        assert_true(clear_calibration_lacks_harm(&calibration, 0));
+        assert_non_null(strstr(calibration.reason, "fastest, harm not measured"));
+        munmap(memory, 2 * MIB);
+}
+
+/* Walks that take as long as the test says: what is left in a cache is also up to whoever else uses it. */
+#define N_WALKS_BEFORE 9 /* to find out how long they take: one cold and two warm ones, three times */
+#define WARM_WALK_NS UINT64_C(1000000)
+#define COLD_WALK_NS (5 * WARM_WALK_NS)
+
+static struct {
+        uint64_t after_clearing_ns; /* 0: real walks */
+        size_t n;
+} walks;
+
+void *__real_clear_ring_walk(void *at, size_t n_steps);
+void *__wrap_clear_ring_walk(void *at, size_t n_steps);
+
+void *__wrap_clear_ring_walk(void *at, size_t n_steps) {
+        uint64_t start_ns = cpu_ns(), walk_ns = WARM_WALK_NS;
+        size_t n = walks.n++;
+
+        if (walks.after_clearing_ns == 0)
+                return __real_clear_ring_walk(at, n_steps);
+        if (n < N_WALKS_BEFORE && n % 3 == 0)
+                walk_ns = COLD_WALK_NS;
+        if (n >= N_WALKS_BEFORE && n % 3 == 2) /* two that warm the cache, then the clearing */
+                walk_ns = walks.after_clearing_ns;
+        while (cpu_ns() - start_ns < walk_ns)
+                ;
+        return at;
+}
+
+static int survival_after(uint64_t after_clearing_ns) {
+        size_t n_bytes = clear_calibrate_harm_bytes();
+        struct clear_calibration calibration;
+        char *memory = map_zero(n_bytes);
+
+        walks.after_clearing_ns = after_clearing_ns;
+        walks.n = 0;
+        calibrate_by_looking(&calibration, memory, n_bytes);
+        walks.after_clearing_ns = 0;
+        assert_int_equal(walks.n, N_WALKS_BEFORE + 3 * 3);
+        assert_int_equal(seen.n_other_bytes, 3 * 128 * MIB);
+        assert_false(clear_calibration_lacks_harm(&calibration, 0));
+        assert_null(strstr(calibration.reason, "not measured"));
+        assert_zero(memory, n_bytes);
         munmap(memory, n_bytes);
+        return calibration.figures[0][0].survival_percent;
+}
+
+static void assert_survival(uint64_t after_clearing_ns, int least_percent, int most_percent) {
+        int percent = survival_after(after_clearing_ns);
+
+        if (percent < least_percent || percent > most_percent)
+                fail_msg("%d %% survive where a walk takes %.1f ms after clearing", percent, (double) after_clearing_ns / 1e6);
+}
+
+static void harm_is_that_of_as_much_memory_as_harms(void **state) {
+        assert_survival(WARM_WALK_NS, 98, 100);
+        assert_survival(COLD_WALK_NS / 2, 60, 65);
+        assert_survival(2 * COLD_WALK_NS, 0, 0);
+}
+
+static void survival_is_where_a_walk_lies_between_warm_and_cold(void **state) {
+        assert_int_equal(clear_survival_percent(100, 500, 90), 100);
+        assert_int_equal(clear_survival_percent(100, 500, 100), 100);
+        assert_int_equal(clear_survival_percent(100, 500, 120), 95);
+        assert_int_equal(clear_survival_percent(100, 500, 480), 5);
+        assert_int_equal(clear_survival_percent(100, 500, 500), 0);
+        assert_int_equal(clear_survival_percent(100, 500, 9999), 0);
+}
+
+static uint64_t walk_ns(char *ring, size_t n_bytes) {
+        uint64_t start_ns = cpu_ns();
+
+        (void) clear_ring_walk(ring, n_bytes / CLEAR_RING_LINE_BYTES);
+        return cpu_ns() - start_ns;
+}
+
+static void what_is_flushed_has_to_be_fetched_again_and_is_the_same(void **state) {
+        size_t n_bytes = MIB / 4;
+        char *ring = map_zero(n_bytes), *copy = map_zero(n_bytes);
+        uint64_t warm_ns = UINT64_MAX, cold_ns = UINT64_MAX;
+
+        clear_ring_make(ring, n_bytes);
+        memcpy(copy, ring, n_bytes);
+        for (size_t i = 0; i < 20; i++) { /* others only ever make it slower */
+                uint64_t ns;
+
+                (void) walk_ns(ring, n_bytes);
+                ns = walk_ns(ring, n_bytes);
+                warm_ns = ns < warm_ns ? ns : warm_ns;
+                assert_int_equal(clear_flush(ring, n_bytes), 0);
+                ns = walk_ns(ring, n_bytes);
+                cold_ns = ns < cold_ns ? ns : cold_ns;
+        }
+        assert_true(memcmp(ring, copy, n_bytes) == 0);
+        if (cold_ns < 2 * warm_ns && !RUNNING_ON_EMULATOR)
+                fail_msg("a walk takes %.0f us, and %.0f after flushing", (double) warm_ns / 1e3, (double) cold_ns / 1e3);
+        munmap(ring, n_bytes);
+        munmap(copy, n_bytes);
 }
 
 static bool after_some_time(void *userdata) {
@@ -374,7 +504,10 @@ int main(void) {
                 cmocka_unit_test(a_calibration_measures_and_chooses),
                 cmocka_unit_test(a_calibration_keeps_to_its_budget),
                 cmocka_unit_test(without_a_budget_nothing_is_measured_and_what_follows_measures_the_rest),
-                cmocka_unit_test(what_passes_by_the_caches_is_not_condemned_by_what_they_hold),
+                cmocka_unit_test(speed_is_measured_on_memory_that_is_not_in_the_caches),
+                cmocka_unit_test(harm_is_that_of_as_much_memory_as_harms),
+                cmocka_unit_test(survival_is_where_a_walk_lies_between_warm_and_cold),
+                cmocka_unit_test(what_is_flushed_has_to_be_fetched_again_and_is_the_same),
                 cmocka_unit_test(a_calibration_can_be_called_off_at_any_time),
                 cmocka_unit_test(sizes_that_make_no_sense_are_refused),
         };

@@ -190,6 +190,26 @@ static void a_batch_is_32_mib_or_one_page(void **state) {
         assert_int_equal(PROCESS_PAGES_NON_PREEMPT_BATCH(slow), 1);
 }
 
+/* No test sees the stores themselves: what is said of them decides about fences, slices and what spares the caches. */
+#if defined(__x86_64__)
+static void methods_are_described_as_what_they_are(void **state) {
+        static const char *const non_temporal[] = {"sse2-nt", "avx2-nt", "avx512-nt", "clzero"};
+        static const char *const cached[] = {"unrolled", "rep-stosq", "rep-stosb"};
+
+        for (size_t i = 0; i < ELEMENTSOF(non_temporal); i++) {
+                const struct clear_method *method = clear_method_named(non_temporal[i]);
+
+                assert_true(method->non_temporal && method->fast_multi_page);
+                assert_non_null(method->publish);
+        }
+        for (size_t i = 0; i < ELEMENTSOF(cached); i++) {
+                const struct clear_method *method = clear_method_named(cached[i]);
+
+                assert_true(method->fast_multi_page && !method->non_temporal);
+        }
+}
+#endif
+
 /* A method that writes down how it is called, and clears. */
 #define MAX_CALLS 4096
 static struct call {
@@ -588,8 +608,65 @@ static void dc_zva_is_refused_where_it_is_prohibited(void **state) {
 }
 #endif
 
+#if defined(__x86_64__)
+#define ERMS (1u << 9) /* bits of CPUID leaf 7, EBX, as Intel numbers them */
+#define AVX2 (1u << 5)
+#define AVX512F (1u << 16)
+#define SSE_AND_AVX 0x7u /* of XCR0 */
+#define ALL_STATE 0xe7u
+
+static bool lacks(const char *(*why_not)(const struct clear_x86 *), const char *word, struct clear_x86 x86) {
+        const char *text = why_not(&x86);
+
+        return text && strstr(text, word);
+}
+
+/* Of each question the answer that decides, and all others as they would tempt. */
+static void a_method_is_offered_where_processor_and_system_have_it(void **state) {
+        const struct clear_x86 all = {.leaf1_ebx = 8 << 8, .leaf7_ebx = ~0u, .leaf80000008_ebx = ~0u, .xcr0 = ~0u};
+        struct clear_x86 x86 = all;
+
+        assert_null(clear_x86_why_not_erms(&all));
+        assert_null(clear_x86_why_not_avx2(&all));
+        assert_null(clear_x86_why_not_avx512(&all));
+        assert_null(clear_x86_why_not_clzero(&all));
+
+        x86.leaf7_ebx = ~ERMS;
+        assert_true(lacks(clear_x86_why_not_erms, "CPU lacks", x86));
+        assert_null(clear_x86_why_not_avx2(&x86));
+        x86.leaf7_ebx = ~AVX2;
+        assert_true(lacks(clear_x86_why_not_avx2, "CPU lacks", x86));
+        assert_null(clear_x86_why_not_avx512(&x86));
+        x86.leaf7_ebx = ~AVX512F;
+        assert_true(lacks(clear_x86_why_not_avx512, "CPU lacks", x86));
+        assert_null(clear_x86_why_not_avx2(&x86));
+
+        x86 = all;
+        x86.xcr0 = SSE_AND_AVX; /* no masks and no wide registers: a system that is older than they are */
+        assert_null(clear_x86_why_not_avx2(&x86));
+        assert_true(lacks(clear_x86_why_not_avx512, "operating system", x86));
+        x86.xcr0 = ALL_STATE & ~(1u << 7); /* one part of it is too little */
+        assert_true(lacks(clear_x86_why_not_avx512, "operating system", x86));
+        x86.xcr0 = ALL_STATE;
+        assert_null(clear_x86_why_not_avx512(&x86));
+        x86.xcr0 = 0; /* cannot even be asked */
+        assert_true(lacks(clear_x86_why_not_avx2, "operating system", x86));
+        assert_null(clear_x86_why_not_erms(&x86)); /* which needs none of it */
+
+        x86 = all;
+        x86.leaf80000008_ebx = ~1u;
+        assert_true(lacks(clear_x86_why_not_clzero, "CPU lacks", x86));
+        x86 = all;
+        x86.leaf1_ebx = 16 << 8;
+        assert_true(lacks(clear_x86_why_not_clzero, "cache lines", x86));
+}
+#endif
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+#if defined(__x86_64__)
+                cmocka_unit_test(a_method_is_offered_where_processor_and_system_have_it),
+#endif
                 cmocka_unit_test(names_are_unique_and_found),
                 cmocka_unit_test(every_method_clears_every_range_and_no_more),
                 cmocka_unit_test(every_method_clears_random_ranges_of_a_larger_arena),
@@ -609,6 +686,7 @@ int main(void) {
                 cmocka_unit_test(clearing_what_must_not_be_written_is_reported),
 #endif
 #if defined(__x86_64__)
+                cmocka_unit_test(methods_are_described_as_what_they_are),
                 cmocka_unit_test(clzero_counts_its_lines_right_without_the_instruction),
                 cmocka_unit_test(methods_are_available_where_the_kernel_says_so),
 #endif

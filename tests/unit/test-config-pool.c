@@ -75,6 +75,9 @@ static void a_wrong_pool_value_is_named(void **state) {
         pool_fails("ExtentSize=1E", "ExtentSize=: value \"1E\": out of range; give a multiple of the page size, or auto");
         pool_fails("ExtentSize=half", "ExtentSize=: value \"half\": not understood; give a multiple of the page size, or auto");
         pool_fails("Target=4095M", "Target=: value \"4095M\": no multiple of the page size, 2 MiB; give 4094 MiB or 4 GiB");
+        pool_fails("Target=33M\nExtentSize=32M", "Target=: value \"33M\": no multiple of the extent size, 32 MiB; give 32 MiB or 64 MiB");
+        pool_fails("Target=3M\nExtentSize=1G", "Target=: value \"3M\": smaller than one extent of 1 GiB; "
+                   "give more, or a smaller ExtentSize=");
         pool_fails("Target=1M", "Target=: value \"1M\": no multiple of the page size, 2 MiB; give 2 MiB");
         pool_fails("Low=101%", "Low=: value \"101%\": out of range; give a size up to the target, or 0% to 100%");
         pool_fails("Low=all", "Low=: value \"all\": not understood; give a size up to the target, or 0% to 100%");

@@ -246,6 +246,14 @@ static void lists_of_users_and_groups_are_looked_up(void **state) {
                                             "alone; give names or numbers of users, at most 64, or all");
         daemon_fails("AllowGroups=root all", "AllowGroups=: value \"root all\": \"all\" is no group, and means everybody when it "
                                              "stands alone; give names or numbers of groups, at most 64, or all");
+        fails("[Daemon]\nAdminUsers=root 65534\n",
+              ":2: [Daemon] AdminUsers=: value \"root 65534\": user \"65534\" is the kernel's overflow user, as whom many run that have "
+              "nothing to do with each other; have them run as a user of their own, and name that");
+        daemon_fails("TrustedUsers=nobody",
+                     "TrustedUsers=: value \"nobody\": user \"nobody\" is the kernel's overflow user, as whom many run that have nothing to do "
+                     "with each other; have them run as a user of their own, and name that");
+        load("[Daemon]\nAllowUsers=65534\nAllowGroups=65534\n"); /* no more than one user among others */
+        assert_int_equal(config.allow_users.ids[0], 65534);
         fails("[Daemon]\nAllowUsers=4294967295\n",
               ":2: [Daemon] AllowUsers=: value \"4294967295\": user \"4294967295\": unknown on this machine; create the user or take it out");
 }
@@ -281,14 +289,80 @@ static void users_have_the_default_quota_but_for_what_is_written(void **state) {
         assert_int_equal(config.user_quotas[1].quota.max_waiting, 7);
 }
 
+static void check_page_limit(const struct config_quota *quota, size_t idx, uint64_t page_size_bytes, uint64_t max_bytes) {
+        assert_true(idx < quota->n_page_limits);
+        assert_true(quota->page_limits[idx].page_size_bytes == page_size_bytes);
+        assert_true(quota->page_limits[idx].max_bytes == max_bytes);
+}
+
+static void single_page_sizes_have_limits_beside_that_of_all(void **state) {
+        load("[Quota default]\nMaxBytes=64 GiB \t 1G:4G 2M:infinity\n");
+        assert_true(config.quota.max_bytes == 64 * GIB);
+        assert_int_equal(config.quota.n_page_limits, 2);
+        check_page_limit(&config.quota, 0, GIB, 4 * GIB);
+        check_page_limit(&config.quota, 1, 2 * MIB, UINT64_MAX);
+        load("[Quota default]\nMaxBytes=1G:0\n");
+        assert_true(config.quota.max_bytes == UINT64_MAX);
+        assert_int_equal(config.quota.n_page_limits, 1);
+        check_page_limit(&config.quota, 0, GIB, 0);
+        load("");
+        assert_int_equal(config.quota.n_page_limits, 0);
+}
+
+static void each_limit_of_a_page_size_is_inherited_by_itself(void **state) {
+        const struct config_quota *user = &config.user_quotas[0].quota, *rich = &config.user_quotas[1].quota,
+                                  *member = &config.group_quotas[0].quota;
+
+        load("[Quota default]\nMaxBytes=8G 1G:1G\n[Quota user:54321]\nMaxBytes=2M:4M\n[Quota user:54322]\nMaxBytes=9G 1G:infinity\n"
+             "[Quota group:3100]\nMaxBytes=7G\n");
+        assert_true(user->max_bytes == 8 * GIB && rich->max_bytes == 9 * GIB && member->max_bytes == 7 * GIB);
+        assert_int_equal(user->n_page_limits, 2);
+        check_page_limit(user, 0, GIB, GIB);
+        check_page_limit(user, 1, 2 * MIB, 4 * MIB);
+        assert_int_equal(rich->n_page_limits, 1);
+        check_page_limit(rich, 0, GIB, UINT64_MAX);
+        assert_int_equal(member->n_page_limits, 1);
+        check_page_limit(member, 0, GIB, GIB);
+}
+
+#define MAX_BYTES_FORM "give a size, 0 B to 1 EiB, or infinity; behind it or alone the same of page sizes: 1G:4G 2M:infinity"
+
+static void a_wrong_limit_of_a_page_size_is_named(void **state) {
+        static const struct {
+                const char *value, *reason;
+        } wrong[] = {
+                {"4M:1G", "the kernel has no pages of 4 MiB; it has 2 MiB, 1 GiB"},
+                {"0:1G", "the kernel has no pages of 0 B; it has 2 MiB, 1 GiB"},
+                {"8G 1G:4G 1024M:8G", "pages of 1 GiB are named twice; remove one"},
+                {"1G:2E", "out of range; " MAX_BYTES_FORM},
+                {"1G:50%", "not understood; " MAX_BYTES_FORM},
+                {"1G:-1", "not understood; " MAX_BYTES_FORM},
+                {"1G:", "not understood; " MAX_BYTES_FORM},
+                {":1G", "not understood; " MAX_BYTES_FORM},
+                {"1G:4G:4G", "not understood; " MAX_BYTES_FORM},
+                {"1G:4G 64G", "not understood; " MAX_BYTES_FORM},
+                {"64G, 1G:4G", "not understood; " MAX_BYTES_FORM},
+                {"infinity:4G", "not understood; " MAX_BYTES_FORM},
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(wrong); i++) {
+                char content[128], expected[512];
+
+                (void) snprintf(content, sizeof(content), "[Quota user:root]\nMaxBytes=%s\n", wrong[i].value);
+                (void) snprintf(expected, sizeof(expected), ":2: [Quota user:root] MaxBytes=: value \"%s\": %s", wrong[i].value,
+                                wrong[i].reason);
+                fails(content, expected);
+        }
+}
+
 static void a_wrong_quota_is_named(void **state) {
         fails("[Quota user:no-such-user]\n",
               ":1: [Quota user:no-such-user] user \"no-such-user\": unknown on this machine; create the "
               "user, or give a name or number that exists");
         fails("[Quota default]\nMaxBytes=2E\n",
-              ":2: [Quota default] MaxBytes=: value \"2E\": out of range; give a size, 0 B to 1 EiB, or infinity");
+              ":2: [Quota default] MaxBytes=: value \"2E\": out of range; " MAX_BYTES_FORM);
         fails("[Quota default]\nMaxBytes=50%\n",
-              ":2: [Quota default] MaxBytes=: value \"50%\": not understood; give a size, 0 B to 1 EiB, or infinity");
+              ":2: [Quota default] MaxBytes=: value \"50%\": not understood; " MAX_BYTES_FORM);
         fails("[Quota user:root]\n\nMaxGrants=4294967295\n",
               ":3: [Quota user:root] MaxGrants=: value \"4294967295\": out of range; "
               "give a number of grants, 0 to 1048576, or infinity");
@@ -376,6 +450,9 @@ int main(void) {
                 test_without_fd_leak(members_of_a_group_have_its_quota),
                 test_without_fd_leak(users_have_the_default_quota_but_for_what_is_written),
                 test_without_fd_leak(a_wrong_quota_is_named),
+                test_without_fd_leak(single_page_sizes_have_limits_beside_that_of_all),
+                test_without_fd_leak(each_limit_of_a_page_size_is_inherited_by_itself),
+                test_without_fd_leak(a_wrong_limit_of_a_page_size_is_named),
                 test_without_fd_leak(the_forms_of_all_keys_fit),
                 test_without_fd_leak(the_sample_file_is_what_the_table_says),
                 test_without_fd_leak(the_sample_file_gives_the_defaults),

@@ -31,7 +31,7 @@ static void all_but_the_size_has_a_default(void **state) {
         assert_string_equal(spec.pool, "");
         assert_int_equal(spec.bytes, 4097);
         assert_int_equal(spec.page_size_bytes, 0);
-        assert_int_equal(spec.node, HUGEZERO_NODE_ANY);
+        assert_int_equal(spec.node, HUGEZERO_NODE_LOCAL);
         assert_int_equal(spec.flags, 0);
         assert_int_equal(ctl_grant_spec_parse("node=local,prefer,bytes=2M", &spec, error), 0);
         assert_int_equal(spec.node, HUGEZERO_NODE_LOCAL);
@@ -70,7 +70,8 @@ static void a_wrong_part_is_named_and_nothing_is_set(void **state) {
                 {"bytes=1G,page-size=0", "page-size=0"},
                 {"bytes=1G,node=-1", "node=-1"},
                 {"bytes=1G,node=1x", "node=1x"},
-                {"bytes=1G,prefer", "'prefer' needs node="},
+                {"bytes=1G,node=1024", "node=1024: the number of a NUMA node, at most 1023"},
+                {"bytes=1G,page-size=2k", "page-size=2k"},
                 {"bytes=1G,node=any,prefer", "'prefer' needs node="},
         };
 

@@ -58,7 +58,7 @@ static void close_all(int *fds, size_t n_fds) {
 
 /* Sends the same file @n_fds times. */
 static int send_copies(int socket_fd, const char *text, int file, size_t n_fds) {
-        int fds[WIRE_MAX_FDS];
+        int fds[WIRE_MAX_FDS] = {};
 
         for (size_t i = 0; i < n_fds; i++)
                 fds[i] = file;

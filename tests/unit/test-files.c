@@ -28,8 +28,10 @@ static void every_part_has_enough_and_all_fit(void **state) {
                         assert_int_equal(files_share_out(n_nodes[i], &files), 0);
                         assert_true(files.max_extents >= 12);
                         assert_true(files.max_connections >= 12);
+                        assert_true(files.n_kept >= 2);
                         /* 11 of the daemon itself, one for each node; a quarter of what clients have is on its way to them */
                         assert_true(11 + n_nodes[i] + 2 * files.max_extents + files.max_connections * 4 / 3 <= limit);
+                        assert_true(files.max_connections + files.n_kept + 2 <= files.max_connections * 4 / 3);
                 }
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }

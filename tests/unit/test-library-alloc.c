@@ -23,6 +23,7 @@ struct stock {
         pthread_cond_t changed;
         unsigned n_ready, n_granted, n_released, n_mapped, n_waiting, n_gone;
         int error; /* refuse everything with it when it is not 0 */
+        const char *text; /* the reason; NULL: a short one */
         bool hold; /* keep the next request waiting until the test has set go */
         bool go;
 };
@@ -48,7 +49,7 @@ static void grant_or_refuse(struct stock *stock, int fd, const struct wire_messa
                 (void) pthread_cond_wait(&stock->changed, &stock->lock);
         }
         if (stock->error || stock->n_ready == 0) {
-                fake_refuse(fd, m->request_id, stock->error ? stock->error : EAGAIN, "nothing is ready");
+                fake_refuse(fd, m->request_id, stock->error ? stock->error : EAGAIN, stock->text ? stock->text : "nothing is ready");
                 return;
         }
         stock->n_ready--;
@@ -95,6 +96,12 @@ static void wait_for_count(struct stock *stock, const unsigned *count, unsigned 
         (void) pthread_mutex_unlock(&stock->lock);
 }
 
+static void assert_wrong(uint64_t bytes, uint64_t page_size_bytes, int32_t node, uint32_t flags, void **addr, const char *part) {
+        assert_int_equal(hugezero_alloc(bytes, page_size_bytes, node, flags, addr), -EINVAL);
+        if (!strstr(hugezero_conn_get_error_text(NULL), part))
+                fail_msg("\"%s\" is missing in \"%s\"", part, hugezero_conn_get_error_text(NULL));
+}
+
 static void memory_is_had_and_given_back_in_one_call_each(void **state) {
         struct stock stock = STOCK(2);
         struct fake_daemon fake;
@@ -118,9 +125,13 @@ static void memory_is_had_and_given_back_in_one_call_each(void **state) {
         assert_int_equal((uintptr_t) addr % GIB, 0);
         assert_int_equal(hugezero_free(addr), 0);
 
-        assert_int_equal(hugezero_alloc(0, 0, -1, 0, &addr), -EINVAL);
-        assert_int_equal(hugezero_alloc(1, 0, -1, HUGEZERO_REOPENABLE, &addr), -EINVAL);
-        assert_int_equal(hugezero_alloc(1, 0, -1, HUGEZERO_WAIT | HUGEZERO_FILL, &addr), -EINVAL);
+        assert_wrong(0, 0, -1, 0, &addr, "0 bytes");
+        assert_wrong(1, 3, -1, 0, &addr, "no page size");
+        assert_wrong(1, 0, -5, 0, &addr, "no node -5");
+        assert_wrong(1, 0, 1024, 0, &addr, "no node 1024");
+        assert_wrong(1, 0, -1, 0, NULL, "no place for the address");
+        assert_wrong(1, 0, -1, HUGEZERO_REOPENABLE, &addr, "the flags 0x4 ");
+        assert_wrong(1, 0, -1, HUGEZERO_WAIT | HUGEZERO_FILL, &addr, "HUGEZERO_WAIT and HUGEZERO_FILL");
         fake_stop(&fake);
         assert_int_equal(stock.n_granted, 2);
         assert_int_equal(stock.n_released, 2);
@@ -423,6 +434,11 @@ static void the_fall_back_is_the_kernels_huge_pages(void **state) {
         assert_true(hugezero_alloc(2 * MIB, 2 * MIB, 1023, HUGEZERO_FALLBACK_MMAP, (void **) &addr) < 0); /* no such node */
         assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "from the kernel"));
         assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "nothing is ready"));
+        stock.text = "x123456789x123456789x123456789x123456789x123456789x123456789x123456789x123456789x123456789x123456789"
+                     "x123456789x123456789x123456789x123456789x123456789x123456789x123456789x123456789x123456789 the end";
+        assert_true(hugezero_alloc(2 * MIB, 2 * MIB, 1023, HUGEZERO_FALLBACK_MMAP, (void **) &addr) < 0);
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "from the kernel"));
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), " the end"));
         stock.error = EDQUOT; /* a limit is not to be gone round */
         assert_int_equal(hugezero_alloc(2 * MIB, 2 * MIB, HUGEZERO_NODE_ANY, HUGEZERO_FALLBACK_MMAP, (void **) &addr), -EDQUOT);
         fake_stop(&fake);

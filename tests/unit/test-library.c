@@ -100,31 +100,65 @@ static void a_socket_that_is_not_served_has_its_error(void **state) {
         memset(long_path, 'x', sizeof(long_path) - 1);
         long_path[108] = 0;
         assert_int_equal(hugezero_conn_open(long_path, &conn), -ENAMETOOLONG);
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "at most 107 bytes"));
         long_path[107] = 0;
         assert_int_equal(hugezero_conn_open(long_path, &conn), -ENOENT);
         assert_int_equal(hugezero_conn_open("", &conn), -EINVAL);
         assert_int_equal(hugezero_conn_open(folder, NULL), -EINVAL);
+        assert_string_equal(hugezero_conn_get_error_text(NULL), "no place for the connection is given");
+        assert_int_equal(hugezero_conn_open_within(folder, 0, &conn), -EINVAL);
+        assert_string_equal(hugezero_conn_get_error_text(NULL), "the time to wait is less than 1 ms");
+        (void) unlink(address.sun_path);
+        (void) rmdir(folder);
+}
+
+static void open_in_20_ms(const char *path) {
+        struct hugezero_conn *conn;
+        struct timespec before, after;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &before);
+        assert_int_equal(hugezero_conn_open_within(path, 20, &conn), -ETIMEDOUT);
+        (void) clock_gettime(CLOCK_MONOTONIC, &after);
+        assert_non_null(strstr(hugezero_conn_get_error_text(NULL), "something listens there but does not answer"));
+        assert_true(after.tv_sec - before.tv_sec < 8); /* not the 10 s of hugezero_conn_open() */
+}
+
+/* As a service manager does for a daemon that cannot start. */
+static void the_time_to_connect_is_the_callers(void **state) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        char folder[] = "/tmp/hugezero-test-XXXXXX";
+
+        assert_non_null(mkdtemp(folder));
+        (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", folder);
+        _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(fd, (struct sockaddr *) &address, sizeof(address)), 0);
+        assert_int_equal(listen(fd, 0), 0);
+        open_in_20_ms(address.sun_path); /* is let in, and waits for an answer */
+        open_in_20_ms(address.sun_path); /* waits to be let in: the backlog has room for one */
         (void) unlink(address.sun_path);
         (void) rmdir(folder);
 }
 
 static void a_socket_without_permission_has_its_error(void **state) {
+        static const char *const texts[] = {"SocketGroup=", "a folder of the path"}; /* the socket is closed, or its folder */
         struct fake_daemon fake;
         int status;
 
         fake_start(&fake, script_greet, NULL);
-        pid_t pid = fork();
-        if (pid == 0) {
-                struct hugezero_conn *conn;
-                must(chmod(fake.path, 0) == 0);
-                must(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
-                _exit(hugezero_conn_open(fake.path, &conn) == -EACCES &&
-                                      strstr(hugezero_conn_get_error_text(NULL), "SocketGroup=")
-                              ? 0
-                              : 1);
+        for (size_t i = 0; i < ELEMENTSOF(texts); i++) {
+                pid_t pid = fork();
+                if (pid == 0) {
+                        struct hugezero_conn *conn;
+                        must(chmod(fake.path, 0) == 0 && chmod(fake.folder, i == 0 ? 0711 : 0600) == 0);
+                        must(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
+                        must(hugezero_conn_open(fake.path, &conn) == -EACCES);
+                        must(strstr(hugezero_conn_get_error_text(NULL), texts[i]) != NULL);
+                        _exit(0);
+                }
+                assert_int_equal(waitpid(pid, &status, 0), pid);
+                assert_int_equal(status, 0);
         }
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
+        assert_int_equal(chmod(fake.folder, 0700), 0);
         fake_stop(&fake);
 }
 
@@ -147,6 +181,89 @@ static void the_environment_names_the_socket(void **state) {
 }
 
 /* ---- requests ---- */
+
+static void assert_text(const struct hugezero_conn *conn, const char *part) {
+        const char *text = hugezero_conn_get_error_text(conn);
+
+        if (!strstr(text, part))
+                fail_msg("\"%s\" is missing in \"%s\"", part, text);
+}
+
+static void what_is_wrong_with_an_item_is_said(void **state) {
+        static const struct {
+                uint64_t bytes, page_size_bytes;
+                int32_t node;
+                uint32_t flags;
+                const char *pool, *text;
+        } wrong[] = {
+                {.bytes = 0, .text = "0 bytes"},
+                {.bytes = 1, .page_size_bytes = 3, .text = "3 bytes are no page size"},
+                {.bytes = 1, .page_size_bytes = 2048, .text = "2048 bytes are no page size"},
+                {.bytes = 1, .node = -5, .text = "no node -5"},
+                {.bytes = 1, .node = 1024, .text = "no node 1024; nodes have numbers from 0 to 1023"},
+                {.bytes = 1, .flags = 0x1008, .text = "the flags 0x1008"},
+                {.bytes = 1, .pool = "bell\a", .text = "a pool's name"},
+        };
+        struct hugezero_request *request;
+
+        assert_int_equal(hugezero_request_new(&request), 0);
+        for (size_t i = 0; i < ELEMENTSOF(wrong); i++) {
+                assert_int_equal(hugezero_request_add_item(request, wrong[i].bytes, wrong[i].page_size_bytes, wrong[i].node,
+                                                           wrong[i].flags, wrong[i].pool),
+                                 -EINVAL);
+                assert_text(NULL, wrong[i].text);
+        }
+        assert_int_equal(hugezero_request_set_miss(request, 3, 0), -EINVAL);
+        assert_text(NULL, "no such way to go on");
+        for (unsigned i = 0; i < HUGEZERO_MAX_ITEMS; i++)
+                assert_int_equal(hugezero_request_add_item(request, 1, 0, -1, 0, NULL), 0);
+        assert_int_equal(hugezero_request_add_item(request, 1, 0, -1, 0, NULL), -E2BIG);
+        assert_text(NULL, "16 items already");
+        hugezero_request_free(request);
+}
+
+static void a_wrong_argument_is_not_told_with_the_text_of_an_earlier_call(void **state) {
+        struct hugezero_grant *grant;
+        struct hugezero_status *status;
+        struct fake_daemon fake;
+
+        fake_start(&fake, script_grant_pages, NULL);
+        struct hugezero_conn *conn = connect_to(&fake);
+        struct hugezero_request *request = request_bytes(PAGE_BYTES, 0);
+        assert_int_equal(hugezero_request_submit(request, conn), 0);
+        assert_int_equal(hugezero_request_finish(request, NULL), -EINVAL);
+        assert_text(conn, "no place for the grant");
+        assert_int_equal(finish_in_loop(conn, request, &grant), 0);
+        assert_int_equal(hugezero_request_finish(request, &grant), -EINVAL);
+        assert_text(NULL, "not on its way");
+        assert_int_equal(hugezero_request_cancel(request), -EINVAL);
+        assert_text(NULL, "not on its way");
+        assert_int_equal(hugezero_acquire(conn, request, NULL), -EINVAL);
+        assert_text(conn, "no place for the grant");
+        assert_int_equal(hugezero_request_submit(NULL, conn), -EINVAL);
+        assert_text(conn, "no request");
+        assert_int_equal(hugezero_grant_release_extent(grant, conn, 1), -EINVAL);
+        assert_text(conn, "no extent of that number");
+        assert_int_equal(hugezero_status_read(conn, NULL), -EINVAL);
+        assert_text(conn, "no place for the figures");
+        assert_int_equal(hugezero_grant_notify_mapped(NULL, conn), -EINVAL);
+        assert_text(conn, "no grant");
+        assert_int_equal(hugezero_status_read(NULL, &status), -EINVAL);
+        assert_text(NULL, "no connection");
+        hugezero_grant_free(grant);
+
+        /* Nor is it after the connection has become useless. */
+        assert_int_equal(hugezero_request_submit(request, conn), 0);
+        fake_stop(&fake);
+        while (hugezero_conn_dispatch(conn) >= 0)
+                ;
+        assert_text(conn, "closed the connection");
+        (void) hugezero_acquire(conn, request, NULL);
+        assert_int_equal(hugezero_conn_dispatch(conn), -ECONNRESET);
+        assert_text(conn, "closed the connection");
+        hugezero_request_free(request);
+        hugezero_conn_close(conn);
+}
 
 static void a_request_takes_nothing_but_sense(void **state) {
         struct hugezero_request *request;
@@ -595,8 +712,11 @@ int main(void) {
                 test_without_fd_leak(each_reason_not_to_connect_has_its_error),
                 test_without_fd_leak(a_refused_version_is_told_once),
                 test_without_fd_leak(a_socket_that_is_not_served_has_its_error),
+                test_without_fd_leak(the_time_to_connect_is_the_callers),
                 test_without_fd_leak(a_socket_without_permission_has_its_error),
                 test_without_fd_leak(the_environment_names_the_socket),
+                test_without_fd_leak(what_is_wrong_with_an_item_is_said),
+                test_without_fd_leak(a_wrong_argument_is_not_told_with_the_text_of_an_earlier_call),
                 test_without_fd_leak(a_request_takes_nothing_but_sense),
                 test_without_fd_leak(the_daemon_gets_what_was_asked_and_its_reason_comes_back),
                 test_without_fd_leak(a_request_can_be_used_again),

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Messages: lines on stderr, or records for the journal; levels, limits, and that no text can forge a line. */
-#include "testing.h"
+/* Messages: lines on stderr, or records for the journal; levels, and that no text can forge a line. */
+#include "log-testing.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,34 +16,6 @@
 #include "log.h"
 
 #define say(level, ...) log_message(level, LOG_ID_RELOADED, LOG_NO_FIELDS, __VA_ARGS__)
-
-static int real_stderr = -EBADF, capture = -EBADF;
-
-/* Puts a file in the place of stderr. */
-static int begin_capture(void **state) {
-        real_stderr = dup(STDERR_FILENO);
-        capture = memfd_create("stderr", MFD_CLOEXEC);
-        (void) unsetenv("JOURNAL_STREAM");
-        return real_stderr < 0 || capture < 0 || dup2(capture, STDERR_FILENO) < 0 ? -1 : 0;
-}
-
-static int end_capture(void **state) {
-        int r = dup2(real_stderr, STDERR_FILENO) < 0 ? -1 : 0;
-
-        real_stderr = safe_close(real_stderr);
-        capture = safe_close(capture);
-        return r;
-}
-
-/* What was written since begin_capture(). */
-static const char *captured(void) {
-        static char text[262144];
-        ssize_t n = pread(capture, text, sizeof(text) - 1, 0);
-
-        assert_true(n >= 0);
-        text[n] = 0;
-        return text;
-}
 
 static void messages_are_lines_with_their_level(void **state) {
         log_open(LOG_DEBUG);
@@ -122,28 +93,6 @@ static void messages_of_threads_do_not_mix(void **state) {
                 assert_int_equal(strspn(text, letters), 199);
         }
         assert_int_equal(n_lines, 4 * 200);
-}
-
-static void a_limit_drops_and_counts(void **state) {
-        struct log_limit limit = {};
-
-        log_open(LOG_INFO);
-        for (int i = 0; i < 10; i++)
-                if (log_limit_pass(&limit, /* burst = */ 3, /* interval_s = */ 3600))
-                        say(LOG_WARNING, "message %d", i);
-        assert_int_equal(limit.n_dropped, 7);
-        assert_string_equal(captured(),
-                            "hugezerod: warning: message 0\nhugezerod: warning: message 1\nhugezerod: warning: message 2\n");
-
-        limit.interval_start_ms -= 3600 * 1000; /* the next interval begins */
-        assert_true(log_limit_pass(&limit, 3, 3600));
-        say(LOG_WARNING, "message 10");
-        assert_int_equal(limit.n_dropped, 0);
-        assert_non_null(strstr(captured(), "message 2\nhugezerod: notice: 7 messages like the next one were left out\n"
-                                           "hugezerod: warning: message 10\n"));
-        assert_true(log_limit_pass(&limit, 3, 3600));
-        assert_true(log_limit_pass(&limit, 3, 3600));
-        assert_false(log_limit_pass(&limit, 3, 3600));
 }
 
 static void set_journal_stream(void) {
@@ -239,7 +188,6 @@ int main(void) {
                 captured_test(a_long_message_is_cut_and_still_a_line),
                 captured_test(errno_survives_a_message),
                 captured_test(messages_of_threads_do_not_mix),
-                captured_test(a_limit_drops_and_counts),
                 captured_test(a_redirected_stderr_is_not_the_journal),
                 captured_test(the_journal_gets_records_with_a_priority),
         };

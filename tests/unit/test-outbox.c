@@ -131,25 +131,41 @@ static void users_that_do_not_read_do_not_stop_others(void **state) {
                 client_acquire(sleepers[i], 1, 600, WIRE_MISS_FAIL);
                 fixture_settle(f);
         }
-        assert_int_equal(in_flight(f), 3 * 253);
+        assert_int_equal(in_flight(f), 253 + 189 + 142); /* each a quarter of what the others leave */
         fd = open_as(f, 70009);
         for (uint32_t i = 0; i < 20; i++) {
-                client_acquire(fd, i, 253, WIRE_MISS_FAIL);
-                client_expect_grant(f, fd, i, 0, 253);
+                client_acquire(fd, i, 200, WIRE_MISS_FAIL);
+                client_expect_grant(f, fd, i, 0, 107);
+                client_expect_grant(f, fd, i, 107, 93);
         }
-
-        /* With all of it in use somebody else waits, for the first of them that reads. */
-        int last = open_as(f, 70003);
-        client_acquire(last, 1, 253, WIRE_MISS_FAIL);
-        fixture_settle(f);
-        assert_int_equal(in_flight(f), 4 * 253);
-        client_acquire(fd, 99, 1, WIRE_MISS_FAIL);
-        client_expect_nothing(f, fd);
-        client_expect_grant(f, last, 1, 0, 253);
-        client_expect_grant(f, fd, 99, 0, 1);
         for (size_t i = 0; i < 3; i++)
                 close(sleepers[i]);
-        close(last);
+        close(fd);
+}
+
+static void a_user_does_not_fill_a_small_limit(void **state) {
+        struct fixture *f = *state;
+        int sleepers[3], fd;
+
+        if (getuid() != 0)
+                skip(); /* several uids are needed */
+        f->config.max_fds_in_flight = 253;
+        for (size_t i = 0; i < ELEMENTSOF(sleepers); i++) {
+                sleepers[i] = open_as(f, 70000);
+                client_acquire(sleepers[i], 1, 253, WIRE_MISS_FAIL);
+                fixture_settle(f);
+        }
+        assert_int_equal(in_flight(f), 63);
+        fd = open_as(f, 70001);
+        client_acquire(fd, 1, 60, WIRE_MISS_FAIL);
+        client_expect_grant(f, fd, 1, 0, 47);
+        client_expect_grant(f, fd, 1, 47, 13);
+        /* Nothing was lost meanwhile: they read, and it is each one's turn. */
+        for (uint32_t first = 0; first < 253; first += 63)
+                for (size_t i = 0; i < ELEMENTSOF(sleepers); i++)
+                        client_expect_grant(f, sleepers[i], 1, first, first == 252 ? 1 : 63);
+        for (size_t i = 0; i < ELEMENTSOF(sleepers); i++)
+                close(sleepers[i]);
         close(fd);
 }
 
@@ -298,6 +314,7 @@ int main(void) {
                 bare_session_test(a_uid_has_its_share_of_what_is_in_flight),
                 bare_session_test(a_client_that_hangs_up_makes_room),
                 bare_session_test(users_that_do_not_read_do_not_stop_others),
+                bare_session_test(a_user_does_not_fill_a_small_limit),
                 bare_session_test(a_client_that_never_reads_is_cut_off_and_stays_charged),
                 bare_session_test(a_client_that_does_not_read_costs_no_time),
                 bare_session_test(plain_replies_that_are_never_read_end_it_too),

@@ -46,7 +46,10 @@ static void remove_all(struct pool *pool) {
         pool_free(pool);
 }
 
+static uint64_t n_new_extents = 1000;
+
 static int plan(struct pool *pool, struct plan_terms terms, struct item_plan *ret_plan) {
+        terms.n_new_extents = n_new_extents;
         *ret_plan = (struct item_plan) {};
         return pool_plan(&pool->nodes[0], &terms, ret_plan);
 }
@@ -166,6 +169,36 @@ static void the_largest_smaller_extent_grows_and_the_smallest_others_are_dropped
         assert_int_equal(p.n_drops, 0);
         assert_int_equal(pool_plan_fill_bytes(&p), GIB);
         pool_plan_undo(&p);
+        remove_all(pool);
+}
+
+static void without_a_descriptor_left_there_is_growth_and_exchange_only(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB), *fixed = make_pool(GIB, 16 * GIB);
+        struct plan_terms terms = {.bytes = 2 * GIB, .may_fill = true, .fillable_bytes = 16 * GIB};
+        struct extent *extent;
+        struct item_plan p;
+
+        n_new_extents = 0;
+        assert_int_equal(plan(pool, terms, &p), PLAN_NO);
+        extent = put(pool, GIB, NULL);
+        assert_int_equal(plan(pool, terms, &p), PLAN_YES);
+        assert_int_equal(p.pieces[0].how, PLAN_GROW);
+        assert_int_equal(p.n_drops, 0);
+        pool_plan_undo(&p);
+        /* Nothing can be grown: one goes, for one that is built. */
+        extent->sealed = true;
+        assert_int_equal(plan(pool, terms, &p), PLAN_YES);
+        assert_int_equal(p.pieces[0].how, PLAN_BUILD);
+        assert_int_equal(p.n_drops, 1);
+        pool_plan_undo(&p);
+        terms.several = true;
+        assert_int_equal(plan(fixed, terms, &p), PLAN_NO);
+        n_new_extents = 2;
+        assert_int_equal(plan(fixed, terms, &p), PLAN_YES);
+        assert_int_equal(p.n_pieces, 2);
+        pool_plan_undo(&p);
+        n_new_extents = 1000;
+        remove_all(fixed);
         remove_all(pool);
 }
 
@@ -297,14 +330,17 @@ static void the_time_that_requests_wait_for_paced_work_adds_up(void **state) {
 
         pool_end_paced_wait(&np, 5);
         assert_int_equal(np.paced_wait_ms, 0);
-        pool_note_paced_wait(&np, 10);
-        pool_note_paced_wait(&np, 17); /* still the same wait */
+        pool_note_paced_wait(&np, 0, 10);
+        pool_note_paced_wait(&np, 0, 17); /* still the same wait */
         assert_int_equal(pool_paced_wait_ms(&np, 25), 15);
         pool_end_paced_wait(&np, 30);
         pool_end_paced_wait(&np, 40);
         assert_int_equal(np.paced_wait_ms, 20);
-        pool_note_paced_wait(&np, 100);
+        pool_note_paced_wait(&np, 4, 100);
+        pool_note_paced_wait(&np, 3, 100);
+        assert_int_equal(np.lacked_bytes, 4); /* the most that was asked for */
         pool_end_paced_wait(&np, 101);
+        assert_int_equal(np.lacked_bytes, 0);
         assert_int_equal(np.paced_wait_ms, 21);
 }
 
@@ -366,6 +402,7 @@ int main(void) {
                 cmocka_unit_test(memory_of_one_service_is_never_planned_for_another),
                 cmocka_unit_test(several_extents_come_largest_first_and_the_last_is_cut),
                 cmocka_unit_test(the_largest_smaller_extent_grows_and_the_smallest_others_are_dropped),
+                cmocka_unit_test(without_a_descriptor_left_there_is_growth_and_exchange_only),
                 cmocka_unit_test(nothing_is_claimed_when_there_is_too_little),
                 cmocka_unit_test(what_is_being_filled_counts_once_it_has_stopped),
                 cmocka_unit_test(a_fixed_class_gives_several_equal_extents_or_one),

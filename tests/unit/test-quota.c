@@ -42,6 +42,8 @@ static void each_kind_has_the_limit_of_the_default_section(void **state) {
         struct quota *quota = test_quota();
 
         for (enum quota_kind kind = 0; kind < _QUOTA_KIND_MAX; kind++) {
+                if (kind == QUOTA_RETURNING || kind >= QUOTA_PAGES)
+                        continue; /* what has its limit already, and what has none */
                 assert_int_equal(quota_charge(quota, UID, kind, limits[kind] + 1), -EDQUOT);
                 assert_int_equal(quota_charge(quota, UID, kind, limits[kind]), 0);
                 assert_int_equal(quota_charge(quota, UID, kind, 1), -EDQUOT);
@@ -73,6 +75,40 @@ static void the_first_group_that_has_a_section_counts_until_the_last_charge_is_g
         assert_int_equal(quota_charge(quota, RICH_UID, QUOTA_BYTES, UINT64_MAX - 1), 0);
         quota_uncharge(quota, RICH_UID, QUOTA_BYTES, UINT64_MAX - 1);
         quota_free(quota);
+}
+
+static void a_page_size_has_a_limit_of_its_own(void **state) {
+        const uint64_t mib = UINT64_C(1) << 20, gib = UINT64_C(1) << 30;
+        struct config config = {.quota = {.max_bytes = 4 * gib, .n_page_limits = 1, .page_limits = {{gib, 2 * gib}}}};
+        enum quota_kind large = quota_kind_of_pages(QUOTA_BYTES, gib), small = quota_kind_of_pages(QUOTA_BYTES, 2 * mib);
+        struct quota *quota;
+
+        assert_int_equal(quota_new(&config, &quota), 0);
+        assert_true(quota_limit(quota, UID, large) == 2 * gib && quota_limit(quota, UID, small) == UINT64_MAX);
+        assert_true(quota_limit(quota, UID, quota_kind_of_pages(QUOTA_RETURNING, gib)) == UINT64_MAX);
+        assert_true(quota_limit_all(quota, large) == UINT64_MAX);
+        assert_int_equal(quota_charge_memory_anyway(quota, UID, QUOTA_BYTES, gib, 2 * gib), 0);
+        assert_int_equal(quota_charge_memory_anyway(quota, UID, QUOTA_BYTES, 2 * mib, 6 * mib), 0);
+        assert_int_equal(quota_charge_memory_anyway(quota, UID, QUOTA_RETURNING, gib, gib), 0);
+        assert_true(quota_used(quota, UID, QUOTA_BYTES) == 2 * gib + 6 * mib);
+        assert_true(quota_used(quota, UID, large) == 2 * gib && quota_used(quota, UID, small) == 6 * mib);
+        assert_true(quota_used_all(quota, QUOTA_RETURNING) == gib && quota_used_all(quota, large) == 2 * gib);
+        assert_int_equal(quota_charge(quota, UID, large, 1), -EDQUOT);
+        assert_int_equal(quota_charge(quota, UID + 1, large, 2 * gib), 0);
+        quota_uncharge(quota, UID + 1, large, 2 * gib);
+        quota_uncharge_memory(quota, UID, QUOTA_RETURNING, gib, gib);
+        quota_uncharge_memory(quota, UID, QUOTA_BYTES, gib, 2 * gib);
+        quota_uncharge_memory(quota, UID, QUOTA_BYTES, 2 * mib, 6 * mib);
+        quota_free(quota);
+}
+
+static void every_page_size_of_any_kernel_has_a_kind(void **state) {
+        for (unsigned shift = 14; shift <= 34; shift++) {
+                enum quota_kind kind = quota_kind_of_pages(QUOTA_BYTES, UINT64_C(1) << shift);
+
+                assert_in_range(kind, QUOTA_PAGES, QUOTA_PAGES_RETURNING - 1);
+                assert_int_equal(quota_kind_of_pages(QUOTA_RETURNING, UINT64_C(1) << shift) - kind, QUOTA_PAGES_RETURNING - QUOTA_PAGES);
+        }
 }
 
 static void requests_of_a_second_are_forgotten_with_it(void **state) {
@@ -125,15 +161,23 @@ static void connections_have_a_limit_over_all_uids(void **state) {
         quota_free(quota);
 }
 
-static void one_full_message_always_fits_into_what_may_be_in_flight(void **state) {
-        struct config small = {.max_fds_in_flight = 1};
+static void a_user_may_have_a_quarter_of_what_others_leave_in_flight(void **state) {
+        struct config small = {.max_fds_in_flight = 253};
+        uint64_t limits[10], sum = 0;
         struct quota *quota;
 
         assert_int_equal(quota_new(&small, &quota), 0);
-        assert_int_equal(quota_charge(quota, UID, QUOTA_FDS_IN_FLIGHT, 253), 0);
-        assert_int_equal(quota_charge(quota, UID, QUOTA_FDS_IN_FLIGHT, 1), -EDQUOT);
-        assert_int_equal(quota_charge(quota, UID + 2, QUOTA_FDS_IN_FLIGHT, 1), -EUSERS);
-        quota_uncharge(quota, UID, QUOTA_FDS_IN_FLIGHT, 253);
+        for (uid_t i = 0; i < ELEMENTSOF(limits); i++) {
+                limits[i] = quota_limit(quota, UID + i, QUOTA_FDS_IN_FLIGHT);
+                sum += limits[i];
+                assert_in_range(limits[i], i == 0 ? 63 : 1, i == 0 ? 63 : limits[i - 1]);
+                assert_int_equal(quota_charge(quota, UID + i, QUOTA_FDS_IN_FLIGHT, limits[i] + 1), -EDQUOT);
+                assert_int_equal(quota_charge(quota, UID + i, QUOTA_FDS_IN_FLIGHT, limits[i]), 0);
+                assert_int_equal(quota_limit(quota, UID + i, QUOTA_FDS_IN_FLIGHT), limits[i]); /* its own do not count */
+        }
+        assert_in_range(sum, 1, 253 - 1);
+        for (uid_t i = 0; i < ELEMENTSOF(limits); i++)
+                quota_uncharge(quota, UID + i, QUOTA_FDS_IN_FLIGHT, limits[i]);
         quota_free(quota);
 }
 
@@ -143,12 +187,32 @@ static void connections_may_be_capped_below_the_configuration(void **state) {
 
         assert_int_equal(quota_new(&config, &quota), 0);
         assert_int_equal(quota_limit_all(quota, QUOTA_CONNECTIONS), 10);
-        quota_cap_connections(quota, 20);
+        quota_cap_connections(quota, 20, 1);
         assert_int_equal(quota_limit_all(quota, QUOTA_CONNECTIONS), 10);
-        quota_cap_connections(quota, 2);
+        quota_cap_connections(quota, 2, 1);
         assert_int_equal(quota_charge(quota, UID, QUOTA_CONNECTIONS, 2), 0);
         assert_int_equal(quota_charge(quota, UID, QUOTA_CONNECTIONS, 1), -EUSERS);
         quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 2);
+        quota_free(quota);
+}
+
+static void an_administrator_gets_in_whatever_limit_is_reached(void **state) {
+        struct config config = {.max_connections = 2, .quota = {.max_connections = 1}};
+        struct quota *quota;
+
+        assert_int_equal(quota_new(&config, &quota), 0);
+        assert_int_equal(quota_charge_anyway(quota, UID, QUOTA_CONNECTIONS, 10), 0);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(quota_charge_administrator(quota, UID + 1), 0);
+        assert_int_equal(quota_charge_administrator(quota, UID + 1), -EDQUOT);
+        quota_uncharge(quota, UID + 1, QUOTA_CONNECTIONS, 3);
+        quota_cap_connections(quota, 10, 2);
+        assert_int_equal(quota_charge_administrator(quota, UID + 1), 0);
+        assert_int_equal(quota_charge_administrator(quota, UID + 2), 0);
+        assert_int_equal(quota_charge_administrator(quota, UID + 3), -EUSERS);
+        for (uid_t uid = UID + 1; uid <= UID + 2; uid++)
+                quota_uncharge(quota, uid, QUOTA_CONNECTIONS, 1);
+        quota_uncharge(quota, UID, QUOTA_CONNECTIONS, 10);
         quota_free(quota);
 }
 
@@ -207,12 +271,15 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_kind_has_the_limit_of_the_default_section),
                 cmocka_unit_test(the_first_group_that_has_a_section_counts_until_the_last_charge_is_gone),
+                cmocka_unit_test(a_page_size_has_a_limit_of_its_own),
+                cmocka_unit_test(every_page_size_of_any_kernel_has_a_kind),
                 cmocka_unit_test(requests_of_a_second_are_forgotten_with_it),
                 cmocka_unit_test(a_users_section_replaces_the_default),
                 cmocka_unit_test(one_uids_charges_are_not_anothers),
                 cmocka_unit_test(connections_have_a_limit_over_all_uids),
-                cmocka_unit_test(one_full_message_always_fits_into_what_may_be_in_flight),
+                cmocka_unit_test(a_user_may_have_a_quarter_of_what_others_leave_in_flight),
                 cmocka_unit_test(connections_may_be_capped_below_the_configuration),
+                cmocka_unit_test(an_administrator_gets_in_whatever_limit_is_reached),
                 cmocka_unit_test(sums_never_wrap),
                 cmocka_unit_test(failures_and_nothing_leave_no_record),
                 cmocka_unit_test(use_and_limits_can_be_read),

@@ -7,18 +7,18 @@
 #include <sys/stat.h>
 
 #include "cleanup.h"
+#include "fake-topology.h"
 #include "reserve-pages.h"
 
-#define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
-
-static const uint64_t nodes_0_and_2[PARSE_MAX_NODES / 64] = {0x5};
-
-static int read_text(struct reserve_config *config, const char *text, char error[RESERVE_ERROR_BYTES]) {
-        _cleanup_fclose_ FILE *stream = fmemopen((void *) text, strlen(text), "r");
+static int read_bytes(struct reserve_config *config, const char *text, size_t n_bytes, char error[RESERVE_ERROR_BYTES]) {
+        _cleanup_fclose_ FILE *stream = fmemopen((void *) text, n_bytes, "r");
 
         assert_non_null(stream);
         return reserve_config_read(config, stream, "FILE", error);
+}
+
+static int read_text(struct reserve_config *config, const char *text, char error[RESERVE_ERROR_BYTES]) {
+        return read_bytes(config, text, strlen(text), error);
 }
 
 static void assert_goal(const struct reserve_goal *goal, uint64_t page_size_bytes, int node, uint64_t n_pages) {
@@ -28,29 +28,30 @@ static void assert_goal(const struct reserve_goal *goal, uint64_t page_size_byte
 }
 
 static void lines_become_goals_for_each_node_largest_pages_first(void **state) {
-        struct reserve_config config = {.all_nodes = nodes_0_and_2};
+        const struct topology machine = fake_machine();
+        struct reserve_config config = {.topology = &machine};
         char error[RESERVE_ERROR_BYTES];
 
-        assert_int_equal(read_text(&config, "# remark\n\n2048kB all 16MiB\n  2MiB\t1,3 0 \n#1G 0 1G\n1GB 3 2G", error), 0);
+        assert_int_equal(read_text(&config, "# remark\n\n2048kB all 16MiB\n#2M 0 1G\n  1GB\t1,0 2G ", error), 0);
         reserve_config_sort(&config);
-        assert_int_equal(config.n_goals, 5);
-        assert_goal(&config.goals[0], GIB, 3, 2);
-        assert_goal(&config.goals[1], 2 * MIB, 0, 8);
-        assert_goal(&config.goals[2], 2 * MIB, 1, 0);
-        assert_goal(&config.goals[3], 2 * MIB, 2, 8);
-        assert_goal(&config.goals[4], 2 * MIB, 3, 0);
+        assert_int_equal(config.n_goals, 4);
+        assert_goal(&config.goals[0], GIB, 0, 2);
+        assert_goal(&config.goals[1], GIB, 1, 2);
+        assert_goal(&config.goals[2], 2 * MIB, 0, 8);
+        assert_goal(&config.goals[3], 2 * MIB, 1, 8);
         reserve_config_done(&config);
 }
 
 static void a_later_line_replaces_an_earlier_one(void **state) {
-        struct reserve_config config = {.all_nodes = nodes_0_and_2};
+        const struct topology machine = fake_machine();
+        struct reserve_config config = {.topology = &machine};
         char error[RESERVE_ERROR_BYTES];
 
         assert_int_equal(read_text(&config, "2M all 16M\n", error), 0);
-        assert_int_equal(read_text(&config, "2M 2 4M\n", error), 0);
+        assert_int_equal(read_text(&config, "2M 1 0\n", error), 0);
         assert_int_equal(config.n_goals, 2);
         assert_goal(&config.goals[0], 2 * MIB, 0, 8);
-        assert_goal(&config.goals[1], 2 * MIB, 2, 2);
+        assert_goal(&config.goals[1], 2 * MIB, 1, 0);
         reserve_config_done(&config);
 }
 
@@ -61,21 +62,39 @@ static void a_wrong_line_is_named(void **state) {
                 {"2M 0\n", "FILE:1: three words are expected, PAGE-SIZE NODES AMOUNT, as in \"2M 0,1 16GiB\""},
                 {"2M 0 2M # remark\n", "FILE:1: a remark behind the words; give it a line of its own"},
                 {"\n2M 0 2M 2M\n", "FILE:2: three words are expected, PAGE-SIZE NODES AMOUNT, as in \"2M 0,1 16GiB\""},
-                {"3M 0 3M", "FILE:1: \"3M\" is no page size; write one like 2M or 1G"},
-                {"huge 0 3M", "FILE:1: \"huge\" is no page size; write one like 2M or 1G"},
+                {"2M 0 2M\n4K 0 16M", "FILE:2: the kernel has no pages of size \"4K\"; it has 2 MiB, 1 GiB"},
+                {"0 0 3M", "FILE:1: the kernel has no pages of size \"0\"; it has 2 MiB, 1 GiB"},
+                {"huge 0 3M", "FILE:1: the kernel has no pages of size \"huge\"; it has 2 MiB, 1 GiB"},
+                {"2M 9 16M", "FILE:1: there is no node 9; nodes with memory are 0, 1"},
+                {"2M 0,3-9 16M", "FILE:1: there is no node 3; nodes with memory are 0, 1"},
+                {"2M 2 96M", "FILE:1: node 2 has no memory; nodes with memory are 0, 1"},
                 {"2M node0 2M", "FILE:1: \"node0\" names no nodes; write all, or numbers like 0,2 or 0-3"},
                 {"2M 0 3M", "FILE:1: \"3M\" is no amount of 2 MiB pages; write a multiple of that, like 16GiB"},
                 {"2M 0 many", "FILE:1: \"many\" is no amount of 2 MiB pages; write a multiple of that, like 16GiB"},
         };
+        const struct topology machine = fake_machine();
         char error[RESERVE_ERROR_BYTES];
 
         for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-                struct reserve_config config = {.all_nodes = nodes_0_and_2};
+                struct reserve_config config = {.topology = &machine};
 
                 assert_int_equal(read_text(&config, cases[i].text, error), -EINVAL);
                 assert_string_equal(error, cases[i].error);
                 reserve_config_done(&config);
         }
+}
+
+static void control_characters_are_refused(void **state) {
+        static const char nul[] = "2M 0 2M\r\n2M 0 48M\0 garbage\n", bell[] = "# remark\a\n";
+        const struct topology machine = fake_machine();
+        struct reserve_config config = {.topology = &machine};
+        char error[RESERVE_ERROR_BYTES];
+
+        assert_int_equal(read_bytes(&config, nul, sizeof(nul) - 1, error), -EINVAL);
+        assert_string_equal(error, "FILE:2: the line has a control character (0x00); is this a text file?");
+        assert_int_equal(read_bytes(&config, bell, sizeof(bell) - 1, error), -EINVAL);
+        assert_string_equal(error, "FILE:1: the line has a control character (0x07); is this a text file?");
+        reserve_config_done(&config);
 }
 
 /* A tree with one node and one page size; files keep what is written, as a kernel with memory enough would. */
@@ -91,12 +110,16 @@ static void write_file(int dir_fd, const char *name, const char *text) {
         assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 }
 
-static int make_tree(char root[], const char *nr, const char *surplus) {
-        char path[256];
+static void run(const char *command, const char *root, const char *path) {
+        char line[256];
 
+        (void) snprintf(line, sizeof(line), "%s %s/%s", command, root, path);
+        assert_int_equal(system(line), 0);
+}
+
+static int make_tree(char root[], const char *nr, const char *surplus) {
         assert_non_null(mkdtemp(root));
-        (void) snprintf(path, sizeof(path), "mkdir -p %s/%s", root, node_dir);
-        assert_int_equal(system(path), 0);
+        run("mkdir -p", root, node_dir);
         int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_true(fd >= 0);
         write_file(fd, "nr_hugepages", nr);
@@ -105,10 +128,7 @@ static int make_tree(char root[], const char *nr, const char *surplus) {
 }
 
 static void remove_tree(const char *root) {
-        char command[256];
-
-        (void) snprintf(command, sizeof(command), "rm -r %s", root);
-        assert_int_equal(system(command), 0);
+        run("rm -r", root, "");
 }
 
 static void assert_pages(int dir_fd, const char *expected) {
@@ -181,6 +201,7 @@ int main(void) {
                 cmocka_unit_test(lines_become_goals_for_each_node_largest_pages_first),
                 cmocka_unit_test(a_later_line_replaces_an_earlier_one),
                 cmocka_unit_test(a_wrong_line_is_named),
+                cmocka_unit_test(control_characters_are_refused),
                 test_without_fd_leak(a_pool_grows_to_the_goal),
                 test_without_fd_leak(a_pool_that_is_larger_is_left_alone),
                 test_without_fd_leak(surplus_pages_do_not_count),

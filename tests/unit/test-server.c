@@ -76,7 +76,7 @@ static void the_last_folder_is_made(void **state) {
         assert_int_equal(stat(folder, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0755);
         f->server = server_free(f->server);
-        assert_int_equal(rmdir(folder), 0);
+        assert_int_equal(stat(folder, &st), -1); /* and removed again */
 
         snprintf(f->config.socket_path, sizeof(f->config.socket_path), "%s/new/deep/s", f->folder);
         assert_int_equal(start(f, -EBADF), -ENOENT);
@@ -165,19 +165,20 @@ static void an_activated_descriptor_of_another_kind_is_refused(void **state) {
 
 static void connections_are_limited_per_uid_and_in_all(void **state) {
         struct fixture *f = *state;
-        int a, b, refused;
+        int a, b, c, refused;
 
-        f->config.quota.max_connections = 2;
+        f->config.quota.max_connections = 3;
+        c = client_open(f);
         a = client_open(f);
         b = client_open(f);
         refused = client_connect(f);
         client_expect_refused(f, refused, 0, EDQUOT, "MaxConnections= of its quota");
         client_expect_closed(f, refused);
         close(refused);
-        assert_int_equal(server_n_sessions(f->server), 2);
+        assert_int_equal(server_n_sessions(f->server), 3);
 
         f->config.quota.max_connections = UINT32_MAX;
-        f->config.max_connections = 2;
+        quota_cap_connections(f->quota, 2, 1); /* the configuration's limit is none for root */
         refused = client_connect(f);
         /* also one that was quicker to speak than we were to refuse */
         client_send(refused, &(struct wire_message){.op = WIRE_C_HELLO,
@@ -190,6 +191,7 @@ static void connections_are_limited_per_uid_and_in_all(void **state) {
         fixture_settle(f);
         assert_serves(f);
         close(b);
+        close(c);
 }
 
 static void two_hundred_clients_connect_at_once(void **state) {

@@ -232,10 +232,15 @@ static void waiting_requests_are_limited_per_connection_and_uid(void **state) {
         client_acquire(other, 1, 1, WIRE_MISS_WAIT);
         client_expect_refused(f, other, 1, EDQUOT, "MaxWaiting= of its quota");
         f->config.quota.max_waiting = UINT32_MAX;
-        f->config.max_waiting = 17;
+        f->config.max_waiting = 19; /* of which two are for who has few */
         client_acquire(other, 2, 1, WIRE_MISS_WAIT);
         client_expect_refused(f, other, 2, EUSERS, "of all users");
         assert_int_equal(f->broker.n_waiting, 17);
+        f->config.quota.max_request_rate = 0;
+        client_acquire(other, 3, 1, WIRE_MISS_WAIT);
+        client_expect_refused(f, other, 3, EBUSY, "MaxRequestRate=");
+        assert_int_equal(f->broker.n_refused, 4);
+        f->config.quota.max_request_rate = UINT32_MAX;
 
         fixture_grant_waiting(f);
         client_expect_grant(f, fd, 0, 0, 1);
@@ -358,6 +363,50 @@ static void replies_that_nobody_reads_stop_the_reading(void **state) {
         close(other);
 }
 
+static unsigned n_served_in_a_turn(struct fixture *f) {
+        unsigned n_before = f->broker.n_mapped;
+
+        assert_true(event_base_loop(f->base, EVLOOP_ONCE | EVLOOP_NONBLOCK) >= 0);
+        return f->broker.n_mapped - n_before;
+}
+
+static void send_mapped(int fd, unsigned n) {
+        while (n-- > 0)
+                client_send(fd, &(struct wire_message){.op = WIRE_C_MAPPED, .c_mapped = {.grant_id = 1}});
+}
+
+/* Also while a few replies are pending, when the loop looks for more than packets. */
+static void a_turn_is_short_whatever_is_pending(void **state) {
+        struct fixture *f = *state;
+        int fd = client_open(f);
+        bool served = true;
+
+        for (uint32_t n_replies = 1; served; n_replies++) {
+                assert_true(n_replies < 10000);
+                client_send_op(fd, WIRE_C_STATUS, n_replies);
+                fixture_settle(f);
+                send_mapped(fd, 20);
+                served = n_served_in_a_turn(f) > 0;
+                assert_true(f->broker.n_mapped <= (n_replies - 1) * 20 + 16);
+                fixture_settle(f);
+        }
+        close(fd);
+}
+
+static void connections_of_a_user_share_a_turn(void **state) {
+        struct fixture *f = *state;
+        int fds[4];
+
+        for (size_t i = 0; i < ELEMENTSOF(fds); i++)
+                fds[i] = client_open(f);
+        for (size_t i = 0; i < ELEMENTSOF(fds); i++)
+                send_mapped(fds[i], 16);
+        for (unsigned turn = 0; turn < 4; turn++)
+                assert_int_equal(n_served_in_a_turn(f), 16);
+        for (size_t i = 0; i < ELEMENTSOF(fds); i++)
+                close(fds[i]);
+}
+
 static void hanging_up_at_any_step_leaves_nothing(void **state) {
         struct fixture *f = *state;
 
@@ -457,6 +506,8 @@ int main(void) {
                 session_test(mapped_is_passed_on_and_not_answered),
                 session_test(figures_are_the_brokers_and_the_servers),
                 session_test(replies_that_nobody_reads_stop_the_reading),
+                session_test(a_turn_is_short_whatever_is_pending),
+                session_test(connections_of_a_user_share_a_turn),
                 session_test(hanging_up_at_any_step_leaves_nothing),
                 session_test(a_crowd_that_comes_and_goes_leaves_nothing),
         };

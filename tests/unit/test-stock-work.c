@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a worker does with an extent that came back, step by step, by a method that writes down how it is called. */
+/* What a worker does with an extent, step by step; clears by a method that writes down how it is called. */
 #include "testing.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -83,35 +84,59 @@ static void build(struct scene *scene, uint64_t batch_bytes) {
         n_calls = n_small_calls = 0;
 }
 
-static void scrub(struct scene *scene, enum job_urgency urgency) {
-        struct extent_file *file = &scene->extent.file;
+static struct work *new_work(struct scene *scene, const struct work_kind *kind, enum job_urgency urgency) {
         struct work *work = calloc(1, sizeof(*work) + sizeof(struct part));
-        int r;
 
         assert_non_null(work);
         work->stock = &scene->stock;
         work->node = &scene->stock.nodes[0];
         work->extent = &scene->extent;
-        work->file = file;
-        work->kind = &work_kind_scrub;
+        work->file = &scene->extent.file;
+        work->kind = kind;
         work->to_bytes = work->limit_bytes = EXTENT_BYTES;
         atomic_store(&work->failed_bytes, UINT64_MAX);
         work->n_parts = 1;
         work->parts[0].work = work;
         work->parts[0].job.urgency = urgency;
-        while ((r = work_step(&work->parts[0].job)) > 0)
-                ;
-        assert_int_equal(r, 0);
-        assert_int_equal(work->result, 0);
-        free(work);
+        work_plan_step(&work->parts[0]);
+        return work;
+}
 
+/* To the end; which steps may be done in the idle class, one letter each. Returns the result. */
+static int run(struct work *work, char steps[static 16]) {
+        size_t n_steps = 0;
+        int r;
+
+        do {
+                assert_true(n_steps < 15);
+                steps[n_steps++] = work->parts[0].job.step_may_idle ? 'i' : '-';
+                r = work_step(&work->parts[0].job);
+        } while (r > 0);
+        steps[n_steps] = '\0';
+        assert_int_equal(r, 0);
+        assert_int_equal(work->stage, STAGE_END);
+        r = work->result;
+        free(work);
+        return r;
+}
+
+static void tear_down(struct scene *scene) {
+        extent_file_done(&scene->extent.file);
+        clearing_done(&scene->stock.nodes[0].clearing);
+        topology_free(scene->topology);
+}
+
+static void scrub(struct scene *scene, enum job_urgency urgency) {
+        struct extent_file *file = &scene->extent.file;
+        char steps[16];
+
+        assert_int_equal(run(new_work(scene, &work_kind_scrub, urgency), steps), 0);
+        assert_non_null(strchr(steps, 'i'));
         assert_true(end_bytes == EXTENT_BYTES); /* and nothing of the neighbourhood, which is memset()'s */
         assert_int_equal(extent_file_map(file, scene->node_pool.node), 0);
         for (size_t i = 0; i < EXTENT_BYTES; i += 64)
                 assert_int_equal(((char *) file->addr)[i], 0);
-        extent_file_done(file);
-        clearing_done(&scene->stock.nodes[0].clearing);
-        topology_free(scene->topology);
+        tear_down(scene);
 }
 
 static void in_the_background_the_first_touch_is_cleared_last(void **state) {
@@ -139,11 +164,126 @@ static void an_extent_smaller_than_a_batch_is_cleared_by_what_is_best_for_its_si
         assert_int_equal(n_small_calls, 1);
 }
 
+/* Mapping, populating and unmapping take locks of the kernel: whoever has one must not be the last to be run. */
+static void of_an_audit_the_reading_alone_may_wait_for_others(void **state) {
+        static struct scene scene;
+        struct extent_file *file = &scene.extent.file;
+        struct work *work;
+        char steps[16];
+
+        build(&scene, 4 * MIB);
+        assert_int_equal(extent_file_map(file, scene.node_pool.node), 0);
+        memset(file->addr, 0, EXTENT_BYTES);
+        assert_int_equal(run(new_work(&scene, &work_kind_audit, JOB_AUDIT), steps), 0);
+        assert_string_equal(steps, "-i--");
+        assert_non_null(file->addr); /* as it was */
+        ((char *) file->addr)[EXTENT_BYTES - 1] = 1;
+        extent_file_unmap(file);
+        assert_int_equal(run(new_work(&scene, &work_kind_audit, JOB_AUDIT), steps), -EBADMSG);
+        assert_null(file->addr);
+
+        work = new_work(&scene, &work_kind_audit, JOB_AUDIT);
+        assert_int_equal(work_step(&work->parts[0].job), 1);
+        assert_non_null(file->addr);
+        atomic_store(&work->stop, true); /* somebody wants the extent */
+        assert_int_equal(run(work, steps), -ECANCELED);
+        assert_null(file->addr);
+        tear_down(&scene);
+}
+
+/* An audit of the first page. What is behind it is not zero, and would be if the methods were measured on it. */
+static void what_is_not_zero_is_found_before_measuring_wipes_it(void **state) {
+        static struct scene scene;
+        struct clearing *clearing = &scene.stock.nodes[0].clearing;
+        struct extent_file *file = &scene.extent.file;
+        struct work *work;
+        char steps[16];
+
+        build(&scene, 4 * MIB);
+        clearing_done(clearing);
+        *clearing = (struct clearing){};
+        clearing_init(clearing, &scene.config, scene.node_pool.node, 1);
+        assert_int_equal(extent_file_map(file, scene.node_pool.node), 0);
+        memset(file->addr, 0, EXTENT_BYTES);
+        ((char *) file->addr)[5 * MIB + 17] = 1;
+        assert_true(clearing_may_learn(clearing, EXTENT_BYTES));
+        work = new_work(&scene, &work_kind_audit, JOB_AUDIT);
+        work->to_bytes = work->limit_bytes = 2 * MIB;
+        work->may_measure = true;
+        assert_int_equal(run(work, steps), -EBADMSG);
+        assert_int_equal(((char *) file->addr)[5 * MIB + 17], 1);
+        /* The ledger calls it ready: nothing may be written to it. */
+        ((char *) file->addr)[5 * MIB + 17] = 0;
+        work = new_work(&scene, &work_kind_audit, JOB_AUDIT);
+        assert_int_equal(run(work, steps), 0);
+        assert_true(clearing_may_learn(clearing, EXTENT_BYTES));
+        tear_down(&scene);
+}
+
+static void a_fill_looks_up_after_each_batch(void **state) {
+        static struct scene scene;
+        char steps[16];
+
+        build(&scene, 4 * MIB);
+        extent_file_done(&scene.extent.file);
+        scene.extent.file = EXTENT_FILE_NULL;
+        assert_int_equal(run(new_work(&scene, &work_kind_fill, JOB_FILL), steps), 0);
+        assert_string_equal(steps, "------"); /* set-up, two slices, that there is no third one, touching, finish */
+        assert_true(scene.extent.file.bytes == EXTENT_BYTES);
+        tear_down(&scene);
+}
+
+/* All that is missing, as a holder may have punched it, is there before the first byte is cleared: what cannot be had is an error. */
+static void a_hole_is_filled_before_anything_is_cleared(void **state) {
+        static struct scene scene;
+        struct extent_check check;
+        struct work *work;
+        char steps[16];
+
+        build(&scene, 4 * MIB);
+        assert_int_equal(fallocate(scene.extent.file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4 * MIB, 2 * MIB), 0);
+        assert_int_equal(extent_file_check(&scene.extent.file, &check), 0);
+        assert_true(check.present_bytes == EXTENT_BYTES - 2 * MIB);
+        work = new_work(&scene, &work_kind_scrub, JOB_SCRUB);
+        while (work->stage != STAGE_CLEARING)
+                assert_int_equal(work_step(&work->parts[0].job), 1);
+        assert_int_equal(n_calls, 0);
+        assert_int_equal(extent_file_check(&scene.extent.file, &check), 0);
+        assert_true(check.present_bytes == EXTENT_BYTES);
+        assert_int_equal(run(work, steps), 0);
+        tear_down(&scene);
+}
+
+static int fail_to_clear(struct work *work) {
+        return -EHWPOISON;
+}
+
+static int finish_with(struct work *work, int r) {
+        extent_file_unmap(work->file);
+        return r;
+}
+
+static void what_cannot_be_cleared_is_a_failure(void **state) {
+        const struct work_kind kind = {
+                .setup = work_kind_scrub.setup, .clear = fail_to_clear, .finish = finish_with, .is_touched = true};
+        static struct scene scene;
+        char steps[16];
+
+        build(&scene, 4 * MIB);
+        assert_int_equal(run(new_work(&scene, &kind, JOB_SCRUB), steps), -EHWPOISON);
+        tear_down(&scene);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(in_the_background_the_first_touch_is_cleared_last),
                 cmocka_unit_test(for_a_client_that_waits_too_and_all_else_is_one_unit),
                 cmocka_unit_test(an_extent_smaller_than_a_batch_is_cleared_by_what_is_best_for_its_size),
+                cmocka_unit_test(a_fill_looks_up_after_each_batch),
+                cmocka_unit_test(a_hole_is_filled_before_anything_is_cleared),
+                cmocka_unit_test(what_cannot_be_cleared_is_a_failure),
+                cmocka_unit_test(of_an_audit_the_reading_alone_may_wait_for_others),
+                cmocka_unit_test(what_is_not_zero_is_found_before_measuring_wipes_it),
         };
         void *pages = mmap(NULL, EXTENT_BYTES, PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB | 21 << MAP_HUGE_SHIFT, -1, 0);

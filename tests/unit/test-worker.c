@@ -193,8 +193,8 @@ static void a_cancelled_waiting_job_never_runs(void **state) {
         start_pool(fixture, 1);
         submit_and_wait_for_step(fixture, &blocker);
         worker_pool_submit(fixture->pool, &waiting.job);
-        worker_pool_cancel(fixture->pool, &waiting.job);
-        worker_pool_cancel(fixture->pool, &waiting.job); /* twice is harmless */
+        assert_true(worker_pool_cancel(fixture->pool, &waiting.job));
+        assert_false(worker_pool_cancel(fixture->pool, &waiting.job)); /* twice is harmless */
         assert_int_equal(waiting.n_done, 0);             /* done comes from the loop, not from inside cancel */
         loop_until_done(fixture, &waiting, 1);           /* while the only thread is still busy */
         assert_int_equal(waiting.result, -ECANCELED);
@@ -204,26 +204,37 @@ static void a_cancelled_waiting_job_never_runs(void **state) {
         assert_int_equal(waiting.n_done, 1);
 }
 
-static void a_cancelled_running_job_ends_after_its_step(void **state) {
+/* Between its steps too: the next ones put in order what the first one began. */
+static void a_job_that_has_begun_cannot_be_cancelled(void **state) {
         struct fixture *fixture = *state;
-        struct probe running = held_probe(fixture, 'r', JOB_FILL, 100), last_step = held_probe(fixture, 'l', JOB_FILL, 1);
+        struct probe begun = held_probe(fixture, 'b', JOB_AUDIT, 2), urgent = held_probe(fixture, 'u', JOB_WAITING, 1);
 
         start_pool(fixture, 1);
-        submit_and_wait_for_step(fixture, &running);
-        worker_pool_cancel(fixture->pool, &running.job);
-        worker_pool_raise(fixture->pool, &running.job, JOB_WAITING);
+        submit_and_wait_for_step(fixture, &begun);
+        assert_false(worker_pool_cancel(fixture->pool, &begun.job));
+        worker_pool_submit(fixture->pool, &urgent.job);
         sem_post(&fixture->go);
-        loop_until_done(fixture, &running, 1);
-        assert_int_equal(running.result, -ECANCELED);
-        assert_int_equal(running.n_stepped, 1);
+        while (sem_wait(&fixture->entered) < 0) /* the urgent one's step: the other job is queued */
+                ;
+        assert_false(worker_pool_cancel(fixture->pool, &begun.job));
+        sem_post(&fixture->go);
+        sem_post(&fixture->go);
+        loop_until_done(fixture, &begun, 1);
+        assert_int_equal(begun.result, 0);
+        assert_int_equal(begun.n_stepped, 2);
+        assert_false(worker_pool_cancel(fixture->pool, &begun.job)); /* too late */
+        assert_int_equal(begun.n_done, 1);
 
-        submit_and_wait_for_step(fixture, &last_step);
-        worker_pool_cancel(fixture->pool, &last_step.job); /* too late: the step that runs is the last one */
+        begun.n_steps = 1;
+        worker_pool_submit(fixture->pool, &urgent.job);
+        while (sem_wait(&fixture->entered) < 0)
+                ;
+        worker_pool_submit(fixture->pool, &begun.job);
+        assert_true(worker_pool_cancel(fixture->pool, &begun.job)); /* submitted again, it has not begun */
         sem_post(&fixture->go);
-        loop_until_done(fixture, &last_step, 1);
-        assert_int_equal(last_step.result, 0);
-        worker_pool_cancel(fixture->pool, &last_step.job);
-        assert_int_equal(last_step.n_done, 1);
+        loop_until_done(fixture, &urgent, 2);
+        loop_until_done(fixture, &begun, 2);
+        assert_int_equal(begun.result, -ECANCELED);
 }
 
 static void no_more_scrubs_run_at_a_time_than_are_worth_it(void **state) {
@@ -544,6 +555,7 @@ struct thread_facts {
         struct job job;
         char name[16];
         sigset_t blocked;
+        cpu_set_t cpus;
         int node, n_done;
 };
 
@@ -553,6 +565,7 @@ static int look_around(struct job *job) {
         pthread_getname_np(pthread_self(), facts->name, sizeof(facts->name));
         pthread_sigmask(SIG_SETMASK, NULL, &facts->blocked);
         facts->node = topology_current_node();
+        (void) sched_getaffinity(0, sizeof(facts->cpus), &facts->cpus);
         return 0;
 }
 
@@ -564,17 +577,25 @@ static void threads_have_a_name_a_node_and_no_signals(void **state) {
         struct fixture *fixture = *state;
         struct thread_facts facts = {.job = {.urgency = JOB_FILL, .step = look_around, .done = count_done}};
         struct topology *topology = NULL;
+        cpu_set_t cpus, one_cpu;
         char name[16];
-        int node;
+        int node, cpu = sched_getcpu();
 
         assert_int_equal(topology_new("/sys", &topology), 0);
         node = topology_node_at(topology, 0);
+        assert_int_equal(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+        CPU_ZERO(&one_cpu);
+        CPU_SET((size_t) cpu, &one_cpu);
+        assert_int_equal(sched_setaffinity(0, sizeof(one_cpu), &one_cpu), 0); /* which the thread would have, too */
         assert_int_equal(worker_pool_new(fixture->base, topology, node, 1, &fixture->pool), 0);
         worker_pool_submit(fixture->pool, &facts.job);
         while (facts.n_done == 0)
                 assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
         snprintf(name, sizeof(name), "hz-%d/0", node);
+        assert_int_equal(sched_setaffinity(0, sizeof(cpus), &cpus), 0);
         assert_string_equal(facts.name, name);
+        if (topology_n_nodes(topology) == 1)
+                assert_true(CPU_COUNT(&facts.cpus) >= CPU_COUNT(&cpus)); /* all of the node */
         if (topology_node_has_cpus(topology, node))
                 assert_int_equal(facts.node, node);
         assert_true(sigismember(&facts.blocked, SIGTERM));
@@ -627,7 +648,7 @@ int main(void) {
                 test(an_urgent_job_goes_between_two_steps),
                 test(failure_ends_a_job_and_reaches_done),
                 test(a_cancelled_waiting_job_never_runs),
-                test(a_cancelled_running_job_ends_after_its_step),
+                test(a_job_that_has_begun_cannot_be_cancelled),
                 test(no_more_scrubs_run_at_a_time_than_are_worth_it),
                 test(a_raised_job_overtakes),
                 test(a_raised_running_job_is_not_interrupted),

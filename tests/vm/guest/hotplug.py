@@ -4,6 +4,7 @@
 import contextlib
 import pathlib
 import re
+import subprocess
 
 import pytest
 from inside import journal, memory_nodes, run
@@ -98,7 +99,7 @@ def test_a_configuration_that_names_a_node_without_memory_changes_nothing(servic
         service.wait_full()
         run("hugezeroctl", "drain", "--node", str(NODE), "--wait=30s")
     before, pid = ready(service), service.pid
-    run("systemctl", "reload", "hugezerod.service")
+    assert subprocess.run(["systemctl", "reload", "hugezerod.service"], check=False).returncode == 1
     said = r"nothing was changed: .*hugezerod\.conf:6: .*node 5 has no memory; nodes with memory are 0, 1, 3, 4"
     wait_until(lambda: re.search(said, journal("hugezerod.service")), "it is said")
     assert (ready(service), service.pid) == (before, pid)

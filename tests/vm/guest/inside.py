@@ -61,7 +61,6 @@ class Service(Daemon):
     def start(self, text):
         """Starts it with that configuration. systemctl returns when it is ready."""
         self.configure(text)
-        run("systemctl", "reset-failed", "hugezerod.service", check=False)  # or it would soon have been started too often
         run("systemctl", "restart", "hugezerod.service")
 
     def wait_back(self):
@@ -87,9 +86,8 @@ class WarmService(Service):
 
     def start(self, text=POOLS, service=""):
         """With more lines for the unit; full."""
-        for unit, lines in ("service", f"RestartSec=10ms\n{service}"), ("socket", "TriggerLimitIntervalSec=0\n"):
-            drop_in(unit).parent.mkdir(parents=True, exist_ok=True)
-            drop_in(unit).write_text(f"[Unit]\nStartLimitIntervalSec=0\n[{unit.capitalize()}]\n{lines}")
+        drop_in("service").parent.mkdir(parents=True, exist_ok=True)
+        drop_in("service").write_text(f"[Service]\nRestartSec=10ms\n{service}")
         run("systemctl", "daemon-reload")
         # Not a restart: that would inherit what the test before has left
         run("systemctl", "stop", "hugezerod.socket", "hugezerod.service")
@@ -124,8 +122,7 @@ class WarmService(Service):
     def end(self):
         """Stops it, and it is as it is installed again. Nobody has a page then."""
         run("systemctl", "stop", "hugezerod.socket", "hugezerod.service")
-        for unit in "service", "socket":
-            drop_in(unit).unlink()
+        drop_in("service").unlink()
         run("systemctl", "daemon-reload")
         if is_container():  # its pages are shared with all of this machine
             wait_until(lambda: not pages.users(), "nobody has pages")

@@ -172,6 +172,39 @@ def test_the_library_gives_a_thread_memory_of_its_own_node(service, node):
     assert library.hugezero_free(address) == 0
 
 
+def start_scattered(running, scattered, whole):
+    """On one node 16 MiB in pieces of 4 MiB; on the other a piece of 12 MiB. Begins cold, or what was there before would stay."""
+    running.stop()
+    running.start(f"AffinityTimeout=0s\n[Pool p]\nTarget=node{scattered}:16M node{whole}:{min(64, TARGETS[whole] // MIB)}M\n")
+    running.wait_full()
+    largest = {row["node"]: row["largest_ready_bytes"] for row in running.pools()}
+    assert largest[scattered] == 4 * MIB and largest[whole] >= 12 * MIB, largest
+
+
+@pytest.mark.parametrize("on_miss", ["fail", "fill", "wait"])
+def test_the_nearer_node_serves_although_another_would_be_quicker(running, start_child, on_miss):
+    """By growing what it has; and of the others the nearest one, in the same way."""
+    node = 1 if 1 in TARGETS else min(TARGETS)
+    *nearer, farthest = sorted(TARGETS.keys() - {node}, key=lambda other: (distance(node, other), other))
+    for scattered in node, *nearer[:1]:
+        start_scattered(running, scattered, farthest)
+        child = start_child()
+        (extent,) = child.call(holder.acquire, running.socket_path, 12 * MIB, node=node, mode="prefer", on_miss=on_miss, timeout_ms=10000 * (on_miss == "wait"))
+        assert extent.node == scattered and child.call(holder.nodes) == [{scattered}]
+        child.kill()
+        running.wait_back()
+
+
+def test_where_any_node_will_do_it_is_one_that_serves_at_once(running, start_child):
+    scattered, whole = sorted(TARGETS)[:2]
+    start_scattered(running, scattered, whole)
+    child = start_child()
+    (extent,) = child.call(holder.acquire, running.socket_path, 12 * MIB)
+    assert extent.node == whole
+    child.kill()
+    running.wait_back()
+
+
 def test_memory_that_is_scrubbed_is_still_on_its_node(running, start_child):
     """The last test here: it starts the daemon again so that memory is kept for its service, and never away to be audited."""
     running.start(f"AuditRate=0\n{POOL}")

@@ -9,7 +9,9 @@ import pwd
 import re
 import signal
 import stat
+import subprocess
 import time
+import urllib.request
 
 import pytest
 from inside import Service, is_container, journal, run
@@ -191,6 +193,50 @@ def test_when_the_socket_stops_nothing_is_left(running):
     assert os.listdir("/run/hugezero") == []
     if not is_container():
         wait_until(lambda: pages.count("nr") == pages.count("free"), "all pages are free")
+
+
+def test_another_group_is_served_after_what_the_page_says(service, start_child):
+    """hugezerod.conf(5), EXAMPLES, with a group that nobody has."""
+    run("groupadd", "--force", "hugezero-test")
+    gid, drop_in = grp.getgrnam("hugezero-test").gr_gid, pathlib.Path("/run/systemd/system/hugezerod.socket.d/group.conf")
+    service.configure(f"SocketGroup=hugezero-test\n{POOL}")
+    assert subprocess.run(["runuser", "-u", "hugezero", "--", "hugezerod", "--check-config"], check=False).returncode == 1
+    run("usermod", "-aG", "hugezero-test", "hugezero")
+    run("runuser", "-u", "hugezero", "--", "hugezerod", "--check-config")
+    run("systemctl", "start", "hugezerod.service")
+    assert re.search(r"group hugezero and mode 0660: .*SocketGroup=hugezero-test below \[Socket\]", journal("hugezerod.service"))
+    drop_in.parent.mkdir(parents=True, exist_ok=True)
+    drop_in.write_text("[Socket]\nSocketGroup=hugezero-test\n")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "restart", "hugezerod.socket")
+    service.wait_full()
+    child = start_child(uid=MEMBER, groups=[gid])
+    child.call(holder.acquire, service.socket_path, 4 * MIB, pool="p", reopenable=True)
+    child.call(holder.reopen)
+    child.kill()
+    drop_in.unlink()
+    run("gpasswd", "-d", "hugezero", "hugezero-test")
+    run("systemctl", "daemon-reload")
+
+
+def test_metrics_are_served_on_several_sockets_and_a_unix_socket_is_gone_with_the_unit(service):
+    path, unit = pathlib.Path("/run/hugezero/metrics"), pathlib.Path("/run/systemd/system/hugezero-metrics.socket.d/test.conf")
+    unit.parent.mkdir(parents=True, exist_ok=True)
+    unit.write_text(f"[Socket]\nListenStream=127.0.0.1:9858\nListenStream={path}\n")
+    run("systemctl", "daemon-reload")
+    service.configure("[Pool p]\nTarget=0\n")
+    run("systemctl", "start", "hugezero-metrics.socket")
+    run("systemctl", "start", "hugezerod.service")
+    for port in 9857, 9858:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            assert b"hugezero_pool_target_bytes" in answer.read()
+    assert path.is_socket()
+    run("systemctl", "restart", "hugezerod.service")
+    assert path.is_socket()
+    run("systemctl", "stop", "hugezerod.service")
+    wait_until(lambda: not path.exists(), "the socket is gone")
+    unit.unlink()
+    run("systemctl", "daemon-reload")
 
 
 def test_a_wrong_configuration_is_told_in_the_journal_and_can_be_mended(service):
