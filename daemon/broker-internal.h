@@ -164,6 +164,28 @@ struct grant *grant_find(struct broker *broker, uint64_t id);
 void grants_free_all(struct broker *broker);
 void grants_on_unmap_timer(int fd, short what, void *userdata);
 
+/* charges.c */
+
+/* Brings what is charged for an extent besides its grant to @bytes, for @uid, whoever it was charged to before. */
+void charges_set_extra(struct broker *broker, struct extent *extent, uid_t uid, uint64_t bytes);
+/* A longer mapping grows the file whatever its seals say, and nothing tells of it. */
+void charges_note_growth(struct broker *broker, struct extent *extent);
+/*
+ * Pages that the holder has punched out of the file are missing now. Whether the kernel has them or a pin of his cannot be told,
+ * so they are charged until his service ends; where that cannot be told either, they are not.
+ */
+void charges_note_punched(struct broker *broker, struct extent *extent);
+/*
+ * The charge of an extent that is about to be dropped lives on without it: until its file is gone, where the watch tells that
+ * (@watch), else as long as its service.
+ */
+void charges_let_linger(struct broker *broker, struct extent *extent, bool watch);
+/* A charge that a predecessor left in the record @slot. -ENOENT: nothing would ever tell of its end. */
+int charges_adopt(struct broker *broker, const struct ledger_record *record, int wd, struct service *service, int slot);
+/* Ends those of services that are gone. */
+void charges_sweep(struct broker *broker);
+void charges_end_all(struct broker *broker);
+
 /* returns.c */
 void returns_on_event(void *context, bool opened);
 void returns_on_overflow(void *userdata);
@@ -187,8 +209,6 @@ void returns_finish_drop(struct broker *broker, struct extent *extent, int r);
 /* What the predecessor was about to clear is cleared. */
 void returns_resume(struct broker *broker, struct extent *extent);
 void returns_resume_pinned(struct broker *broker, struct extent *extent, uid_t uid);
-/* A charge that a predecessor left in the record @slot. -ENOENT: nothing would ever tell of its end. */
-int returns_adopt_charge(struct broker *broker, const struct ledger_record *record, int wd, struct service *service, int slot);
 /* After adoption: what happened while nobody looked, then the question about everything that is granted. */
 void returns_catch_up(struct broker *broker);
 void returns_on_sweep(int fd, short what, void *userdata);

@@ -15,10 +15,8 @@
 #include "ledger.h"
 #include "log-limit.h"
 #include "parse.h"
-#include "quota.h"
 #include "reclaim.h"
 #include "stock.h"
-#include "topology.h"
 #include "warm.h"
 
 #define BUSY_RETRY_MS 1       /* chosen: a munmap of the daemon's own mapping is under way, which takes microseconds */
@@ -72,18 +70,8 @@ static void free_timer(struct extent *extent) {
 
 /* Dropping */
 
-/* Brings what is charged besides the grant to @bytes. For @uid, whoever it was charged to before. */
-static void charge_extra(struct broker *broker, struct extent *extent, uid_t uid, uint64_t bytes) {
-        uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
-
-        quota_uncharge_memory(broker->quota, extent->extra_uid, QUOTA_BYTES, page_size_bytes, extent->extra_bytes);
-        extent->extra_uid = uid;
-        /* Without memory for the books it goes uncharged until the next look. */
-        extent->extra_bytes = quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0 ? 0 : bytes;
-}
-
 void returns_discard(struct extent *extent) {
-        charge_extra(broker_of(extent), extent, 0, 0);
+        charges_set_extra(broker_of(extent), extent, 0, 0);
         grant_forget_extent(extent);
         free_timer(extent);
         pool_remove(extent);
@@ -101,7 +89,7 @@ void returns_finish_drop(struct broker *broker, struct extent *extent, int r) {
         pool_move(extent, EXTENT_PINNED);
         grant_note_returning(extent, false);
         if (!extent->grant && extent->service && service_uid(extent->service) != SERVICE_OF_ALL && extent->extra_bytes == 0)
-                charge_extra(broker, extent, service_uid(extent->service), extent->bytes);
+                charges_set_extra(broker, extent, service_uid(extent->service), extent->bytes);
         if (extent->grant || extent->extra_bytes > 0)
                 warm_note(broker->warm, extent, LEDGER_PINNED);
         /* Without a timer the sweep asks again. */
@@ -147,162 +135,8 @@ void returns_drop(struct broker *broker, struct extent *extent, bool test_pins) 
 }
 
 void returns_resume_pinned(struct broker *broker, struct extent *extent, uid_t uid) {
-        charge_extra(broker, extent, uid, extent->bytes);
+        charges_set_extra(broker, extent, uid, extent->bytes);
         returns_drop(broker, extent, /* test_pins= */ true);
-}
-
-static void free_lingering(struct lingering_charge *charge) {
-        struct broker *broker = charge->broker;
-
-        TAILQ_REMOVE(&broker->lingering, charge, link);
-        grant_end_given_up(charge);
-        quota_uncharge_memory(broker->quota, charge->uid, QUOTA_BYTES, charge->page_size_bytes, charge->bytes);
-        service_unref(charge->service);
-        free(charge);
-}
-
-static void end_lingering(struct lingering_charge *charge) {
-        warm_forget_charge(charge->broker->warm, charge->slot);
-        free_lingering(charge);
-}
-
-static void on_gone(void *context) {
-        end_lingering(context);
-}
-
-static void sweep_lingering(struct broker *broker) {
-        for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
-                next = TAILQ_NEXT(charge, link);
-                if (charge->wd <= 0 && charge->service && !service_exists(charge->service))
-                        end_lingering(charge);
-        }
-}
-
-static void end_all_lingering(struct broker *broker) {
-        struct lingering_charge *charge;
-
-        while ((charge = TAILQ_FIRST(&broker->lingering))) {
-                if (charge->wd > 0 && charge->slot < 0) /* else record and watch are for the successor */
-                        reclaim_unwatch(broker->reclaim, charge->wd);
-                free_lingering(charge);
-        }
-}
-
-static struct lingering_charge *new_lingering(struct broker *broker, uid_t uid, uint64_t page_size_bytes, uint64_t bytes,
-                                              struct service *service) {
-        struct lingering_charge *charge = malloc(sizeof(*charge));
-
-        if (!charge)
-                return NULL;
-        *charge = (struct lingering_charge) {
-                .broker = broker, .uid = uid, .page_size_bytes = page_size_bytes, .bytes = bytes, .slot = -1};
-        if (quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0) {
-                free(charge);
-                return NULL;
-        }
-        charge->service = service ? service_ref(service) : NULL;
-        TAILQ_INSERT_TAIL(&broker->lingering, charge, link);
-        return charge;
-}
-
-int returns_adopt_charge(struct broker *broker, const struct ledger_record *record, int wd, struct service *service, int slot) {
-        struct lingering_charge *charge;
-
-        if (wd <= 0 && !service)
-                return -ENOENT; /* nothing would ever tell of its end */
-        if (!topology_has_page_size(broker->topology, record->page_size_bytes))
-                return -ENOENT; /* whatever wrote that */
-        charge = new_lingering(broker, record->uid, record->page_size_bytes, record->bytes, service);
-        if (!charge)
-                return -ENOMEM;
-        if (wd > 0 && reclaim_adopt_detached(broker->reclaim, wd, on_gone, charge) >= 0)
-                charge->wd = wd;
-        if (charge->wd <= 0 && !service) {
-                free_lingering(charge);
-                return -ENOENT;
-        }
-        charge->slot = slot;
-        return 0;
-}
-
-/* One for all pages of a size that are to end with the same service: whoever makes many of them does not make the daemon grow. */
-static struct lingering_charge *find_lingering(struct broker *broker, uid_t uid, uint64_t page_size_bytes,
-                                               const struct service *service) {
-        struct lingering_charge *charge;
-
-        TAILQ_FOREACH(charge, &broker->lingering, link)
-                if (charge->wd <= 0 && charge->uid == uid && charge->page_size_bytes == page_size_bytes && charge->service == service)
-                        return charge;
-        return NULL;
-}
-
-/* Until the service ends. Without memory for the books it goes uncharged. */
-static void linger_with_service(struct broker *broker, struct extent *extent, uid_t uid, struct service *service, uint64_t bytes) {
-        uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
-        struct lingering_charge *charge = find_lingering(broker, uid, page_size_bytes, service);
-
-        if (!charge) {
-                charge = new_lingering(broker, uid, page_size_bytes, bytes, service);
-                if (charge && service)
-                        charge->slot = warm_note_charge(broker->warm, extent, charge);
-                return;
-        }
-        if (quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0)
-                return;
-        charge->bytes += bytes;
-        warm_change_charge(broker->warm, charge->slot, charge->bytes);
-}
-
-static struct service *whose_end_tells(const struct extent *extent) {
-        const struct grant *grant = extent->grant;
-
-        return grant && grant->asker ? grant->asker : grant ? grant->service : extent->service;
-}
-
-/*
- * Pages that the holder has punched out of the file are missing now. Whether the kernel has them or a pin of his cannot be told,
- * so they are charged until his service ends; where that cannot be told either, they are not.
- */
-static void charge_punched(struct broker *broker, struct extent *extent) {
-        struct service *service = whose_end_tells(extent);
-        struct extent_check check;
-
-        if (service && service_has_end(service) && extent_file_check(&extent->file, &check) >= 0 &&
-            check.present_bytes < extent->bytes)
-                linger_with_service(broker, extent, extent->grant->uid, service, extent->bytes - check.present_bytes);
-}
-
-/*
- * The charge of an extent that is about to be dropped lives on without it: until its file is gone, where the watch tells that,
- * else as long as its service.
- */
-static void let_charge_linger(struct broker *broker, struct extent *extent, bool watch) {
-        struct grant *grant = extent->grant;
-        struct service *service = whose_end_tells(extent);
-        uint64_t bytes = extent->bytes + extent->extra_bytes;
-        struct lingering_charge *charge = NULL;
-        uid_t uid;
-
-        if (!grant && !service)
-                return;
-        uid = grant ? grant->uid : service_uid(service);
-        if (watch && extent->wd > 0) {
-                charge = new_lingering(broker, uid, extent->node_pool->pool->page_size_bytes, bytes, service);
-                if (!charge)
-                        return;
-                charge->wd = extent->wd;
-                charge->slot = warm_note_charge(broker->warm, extent, charge);
-        } else
-                linger_with_service(broker, extent, uid, service, bytes);
-        charge_extra(broker, extent, 0, 0);
-        if (charge && grant)
-                grant_give_up_extent(extent, charge);
-        else
-                grant_forget_extent(extent);
-        if (!charge)
-                return;
-        extent->wd = 0;
-        reclaim_detach(broker->reclaim, extent->file.fd, charge->wd, on_gone, charge);
 }
 
 static void log_doubt(struct broker *broker, const struct extent *extent, const char *id, const char *reason) {
@@ -341,7 +175,7 @@ void returns_drop_doubtful(struct broker *broker, struct extent *extent) {
                           extent->doubt ? "goes back to the kernel, not into the pool: events about it were lost" :
                                           "goes back to the kernel, not into the pool: its holder sealed or grew it");
         if (!test_pins)
-                let_charge_linger(broker, extent, /* watch= */ !is_free);
+                charges_let_linger(broker, extent, /* watch= */ !is_free);
         returns_drop(broker, extent, test_pins);
 }
 
@@ -408,7 +242,7 @@ static void end_grace(struct broker *broker, struct extent *extent) {
                 renew(broker, extent);
                 return;
         }
-        charge_extra(broker, extent, 0, 0);
+        charges_set_extra(broker, extent, 0, 0);
         grant_forget_extent(extent);
         free_timer(extent); /* ready extents have none: whoever drops one does not look for it */
         pool_move(extent, EXTENT_SCRUBBING);
@@ -422,7 +256,7 @@ static void begin_grace(struct broker *broker, struct extent *extent) {
         service_unref(extent->service);
         extent->service = extent->grant->service ? service_ref(extent->grant->service) : NULL;
         extent->returned_ms = clock_ms();
-        charge_punched(broker, extent);
+        charges_note_punched(broker, extent);
         pool_move(extent, EXTENT_RETURNED);
         grant_note_returning(extent, true);
         warm_note(broker->warm, extent, LEDGER_RETURNED);
@@ -438,19 +272,6 @@ static bool is_suspect(const struct extent *extent) {
         if (extent_file_check(&extent->file, &check) < 0)
                 return true;
         return check.foreign_seal || check.size_bytes > extent->bytes || check.present_bytes > extent->bytes;
-}
-
-/* A longer mapping grows the file whatever its seals say, and nothing tells of it. */
-static void charge_growth(struct broker *broker, struct extent *extent) {
-        struct extent_check check;
-
-        uint64_t bytes;
-
-        if (!extent->grant || extent_file_check(&extent->file, &check) < 0)
-                return;
-        /* Pages that were not touched yet are reserved for him: nobody else gets them. */
-        bytes = check.present_bytes > check.size_bytes ? check.present_bytes : check.size_bytes;
-        charge_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);
 }
 
 /* "Free" without an event: it may have been closed since the queue was read last. True: nothing was heard of that. */
@@ -596,7 +417,7 @@ static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
                         extent->close_event = is_quiet(extent);
                         warm_note(broker->warm, extent, LEDGER_GRANTED);
                 }
-                charge_growth(broker, extent);
+                charges_note_growth(broker, extent);
                 ask(broker, extent);
         }
 }
@@ -695,7 +516,7 @@ void returns_on_sweep(int fd, short what, void *userdata) {
                 pool_drop_empty_shelves(np);
         }
         returns_on_affinity(-1, 0, broker);
-        sweep_lingering(broker);
+        charges_sweep(broker);
         audit_on_sweep(broker->audit);
         log_limit_sweep();
         broker_timer_set(broker->sweep_timer, broker->config->sweep_interval_ms);
@@ -734,5 +555,5 @@ void returns_free_all(struct broker *broker) {
                         while ((extent = TAILQ_FIRST(&shelf->extents)))
                                 dispose(broker, extent);
         }
-        end_all_lingering(broker);
+        charges_end_all(broker);
 }

@@ -631,7 +631,7 @@ static bool adopt_charge(struct broker *broker, int slot, bool have_events) {
                 return false;
         if (record->has_service)
                 (void) service_get(record->service_uid, record->cgroup, &service);
-        r = returns_adopt_charge(broker, record, have_events ? record->wd : 0, service, slot);
+        r = charges_adopt(broker, record, have_events ? record->wd : 0, service, slot);
         service_unref(service);
         if (r >= 0)
                 broker->warm->n_charges++;
