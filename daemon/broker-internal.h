@@ -44,8 +44,8 @@ struct grant {
         uint32_t n_extents, n_left, n_sent;
         bool sending;            /* a session still holds a pointer to it */
         bool mapped_here;        /* some extents are mapped in the daemon: on broker->mapped_grants */
-        uint32_t ask_at, n_to_ask; /* returns.c's: from there on, round; with any left it is on broker->asked_grants */
-        TAILQ_ENTRY(grant) link, mapped_link, asked_link;
+        uint32_t due_at, n_due; /* due.c's: from there on, round; with any left it is on broker->due_grants */
+        TAILQ_ENTRY(grant) link, mapped_link, due_link;
         LIST_ENTRY(grant) id_link;
         struct grant_extent extents[];
 };
@@ -86,14 +86,15 @@ struct broker {
         unsigned n_waiting, n_working;
         struct grant_list grants;        /* by ascending id */
         struct grant_list mapped_grants; /* by age */
-        struct grant_list asked_grants;  /* whose holders are to be asked about, in turn */
-        unsigned n_asks;                 /* in this turn of the loop */
+        struct grant_list due_grants;    /* due.c's: whose holders are to be asked about, in turn */
+        struct extent_list due_extents;
+        unsigned n_done_in_turn;         /* of the loop */
         struct grant_bucket grants_by_id[GRANT_BUCKETS];
         uint64_t last_grant_id;
         unsigned n_grants, n_extents_granted;
         TAILQ_HEAD(, lingering_charge) lingering;
         struct event *kick;              /* looks at the queue and at what to fill, once per turn of the loop */
-        struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer, *ask_timer;
+        struct event *deadline_timer, *retry_timer, *sweep_timer, *unmap_timer, *affinity_timer, *due_timer;
         unsigned retry_s;
         uint64_t capped_at_extents;      /* refill.c's: pools lack memory, but the limit of open files allows no more extents; else 0 */
         bool stopping;                   /* workers are gone; callbacks only let go */
@@ -186,15 +187,23 @@ int charges_adopt(struct broker *broker, const struct ledger_record *record, int
 void charges_sweep(struct broker *broker);
 void charges_end_all(struct broker *broker);
 
-/* returns.c */
-void returns_on_event(void *context, bool opened);
-void returns_on_overflow(void *userdata);
+/* due.c */
+
+/* Sees to it that returns_do_due() is called for it, at the next turn of the loop or later. */
+void due_extent(struct broker *broker, struct extent *extent);
+void due_forget(struct broker *broker, struct extent *extent);
 /*
  * Ask now who holds @n extents of a grant, from @first on, and act on the answers; about what is too much for one turn of the loop
  * in the next ones. The grant may be gone after it.
  */
-void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t n);
-void returns_on_ask_timer(int fd, short what, void *userdata);
+void due_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t n);
+void due_on_timer(int fd, short what, void *userdata);
+
+/* returns.c */
+void returns_on_event(void *context, bool opened);
+void returns_on_overflow(void *userdata);
+/* What due_extent() was called for. May free the extent and its grant. */
+void returns_do_due(struct broker *broker, struct extent *extent);
 uint8_t returns_wire_state(const struct extent *extent);
 /* Who held it last, as far as that is known; else (uid_t) -1. */
 uid_t returns_last_uid(const struct extent *extent);

@@ -575,7 +575,7 @@ static int make_timers(struct broker *broker) {
         if (r >= 0)
                 r = broker_timer_new(broker, returns_on_affinity, &broker->affinity_timer);
         if (r >= 0)
-                r = broker_timer_new(broker, returns_on_ask_timer, &broker->ask_timer);
+                r = broker_timer_new(broker, due_on_timer, &broker->due_timer);
         if (r >= 0)
                 r = broker_timer_new(broker, status_line_on_timer, &broker->status_timer);
         return r;
@@ -599,7 +599,8 @@ int broker_new(struct event_base *base, const struct config *config, const struc
         TAILQ_INIT(&broker->waiting);
         TAILQ_INIT(&broker->grants);
         TAILQ_INIT(&broker->mapped_grants);
-        TAILQ_INIT(&broker->asked_grants);
+        TAILQ_INIT(&broker->due_grants);
+        TAILQ_INIT(&broker->due_extents);
         TAILQ_INIT(&broker->lingering);
         r = make_timers(broker);
         for (size_t i = 0; i < config->n_pools && r >= 0; i++) {
@@ -634,7 +635,7 @@ struct broker *broker_free(struct broker *broker) {
         for (size_t i = 0; i < broker->n_pools; i++)
                 pool_free(broker->pools[i]);
         struct event *timers[] = {broker->kick,        broker->deadline_timer, broker->retry_timer, broker->sweep_timer,
-                                  broker->unmap_timer, broker->affinity_timer, broker->ask_timer, broker->status_timer};
+                                  broker->unmap_timer, broker->affinity_timer, broker->due_timer, broker->status_timer};
         for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
                 if (timers[i])
                         event_free(timers[i]);

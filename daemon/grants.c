@@ -93,8 +93,8 @@ struct grant *grant_free(struct grant *grant) {
 
         if (grant->mapped_here)
                 TAILQ_REMOVE(&broker->mapped_grants, grant, mapped_link);
-        if (grant->n_to_ask > 0)
-                TAILQ_REMOVE(&broker->asked_grants, grant, asked_link);
+        if (grant->n_due > 0)
+                TAILQ_REMOVE(&broker->due_grants, grant, due_link);
         TAILQ_REMOVE(&broker->grants, grant, link);
         LIST_REMOVE(grant, id_link);
         broker->n_grants--;
@@ -327,9 +327,9 @@ int broker_release(struct broker *broker, const struct identity *identity, uint6
         if (extent != WIRE_ALL_EXTENTS && !grant->extents[extent].extent && !grant->extents[extent].given_up)
                 return -ENOENT;
         if (extent == WIRE_ALL_EXTENTS)
-                returns_ask_grant(broker, grant_id, 0, grant->n_extents);
+                due_grant(broker, grant_id, 0, grant->n_extents);
         else
-                returns_ask_grant(broker, grant_id, extent, 1);
+                due_grant(broker, grant_id, extent, 1);
         return 0;
 }
 

@@ -62,6 +62,8 @@ struct extent {
         uint64_t audit_stamp;      /* when it was ready or audited last, in counts of the node pool */
         uint64_t returned_ms;      /* monotonic clock; when its last holder was gone. Affinity counts from here */
         struct event *timer;       /* next question, end of grace, next pin test; owned by returns.c */
+        bool is_due;               /* due.c's */
+        TAILQ_ENTRY(extent) due_link;
         TAILQ_ENTRY(extent) link;  /* in the list of its state, or on its shelf when READY */
 };
 

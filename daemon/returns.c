@@ -23,8 +23,6 @@
 #define PIN_FIRST_MS 1000     /* chosen: pins of a killed io_uring user were seen to live 36 ms */
 #define PIN_MAX_MS 60000      /* chosen: each test of a pinned extent takes 165 ms. Until then twice as long each time */
 #define SURELY_HELD 3         /* somebody closed it, but as many questions, within 11 ms, said that somebody has it */
-#define ASKS_PER_TURN 64      /* chosen: of the loop; less than 0.1 ms where all are held */
-#define ASKS_IN_A_ROW 16      /* chosen: then another grant's are due */
 #define MAX_OPENS 64          /* chosen: more than any honest client's; whoever spins would keep the loop busy with events */
 
 static void ask(struct broker *broker, struct extent *extent);
@@ -34,10 +32,7 @@ static struct broker *broker_of(const struct extent *extent) {
         return extent->node_pool->pool->broker;
 }
 
-static void on_extent_timer(int fd, short what, void *userdata) {
-        struct extent *extent = userdata;
-        struct broker *broker = broker_of(extent);
-
+void returns_do_due(struct broker *broker, struct extent *extent) {
         switch (extent->state) {
         case EXTENT_GRANTED:
                 ask(broker, extent);
@@ -46,11 +41,18 @@ static void on_extent_timer(int fd, short what, void *userdata) {
                 end_grace(broker, extent);
                 break;
         case EXTENT_PINNED:
-                returns_drop(broker, extent, /* test_pins= */ true);
+                if (!extent->work) /* else the sweep was faster */
+                        returns_drop(broker, extent, /* test_pins= */ true);
                 break;
         default:
                 break;
         }
+}
+
+static void on_extent_timer(int fd, short what, void *userdata) {
+        struct extent *extent = userdata;
+
+        due_extent(broker_of(extent), extent);
 }
 
 static int set_timer(struct broker *broker, struct extent *extent, uint64_t delay_ms) {
@@ -73,6 +75,7 @@ static void free_timer(struct extent *extent) {
 void returns_discard(struct extent *extent) {
         charges_set_extra(broker_of(extent), extent, 0, 0);
         grant_forget_extent(extent);
+        due_forget(broker_of(extent), extent);
         free_timer(extent);
         pool_remove(extent);
 }
@@ -295,6 +298,8 @@ static void ask(struct broker *broker, struct extent *extent) {
         };
         enum reclaim_action action = reclaim_decide(&facts);
 
+        if (action != RECLAIM_FREE)
+                charges_note_growth(broker, extent);
         if (action == RECLAIM_KEEP) {
                 grant_note_returning(extent, false);
                 if (held == 0 && !extent->unlocked && is_unlocked(broker, extent)) {
@@ -320,56 +325,6 @@ static void ask(struct broker *broker, struct extent *extent) {
                 returns_drop_doubtful(broker, extent);
 }
 
-/* May free the grant. */
-static void ask_next(struct broker *broker, struct grant *grant) {
-        struct extent *extent = grant->extents[grant->ask_at].extent;
-
-        grant->ask_at = (grant->ask_at + 1) % grant->n_extents;
-        grant->n_to_ask--;
-        if (grant->n_to_ask == 0 || grant->ask_at % ASKS_IN_A_ROW == 0) {
-                TAILQ_REMOVE(&broker->asked_grants, grant, asked_link);
-                if (grant->n_to_ask > 0)
-                        TAILQ_INSERT_TAIL(&broker->asked_grants, grant, asked_link);
-        }
-        if (extent && extent->state == EXTENT_GRANTED)
-                ask(broker, extent);
-}
-
-/* Else whoever asks for much, again and again, would keep everybody waiting. */
-static void ask_while_it_is_our_turn(struct broker *broker) {
-        struct grant *grant;
-
-        for (; broker->n_asks < ASKS_PER_TURN && (grant = TAILQ_FIRST(&broker->asked_grants)); broker->n_asks++)
-                ask_next(broker, grant);
-        if (broker->n_asks > 0 && !evtimer_pending(broker->ask_timer, NULL))
-                broker_timer_set(broker->ask_timer, 0);
-}
-
-void returns_on_ask_timer(int fd, short what, void *userdata) {
-        struct broker *broker = userdata;
-
-        broker->n_asks = 0;
-        ask_while_it_is_our_turn(broker);
-}
-
-void returns_ask_grant(struct broker *broker, uint64_t grant_id, uint32_t first, uint32_t n) {
-        struct grant *grant;
-
-        /* A client that closes and then releases has its close events in the queue already: those first. */
-        reclaim_drain(broker->reclaim);
-        grant = grant_find(broker, grant_id);
-        if (!grant)
-                return;
-        if (grant->n_to_ask > 0) /* once more about all of it, from where it is: who repeats himself gets no further otherwise */
-                grant->n_to_ask = grant->n_extents;
-        else {
-                TAILQ_INSERT_TAIL(&broker->asked_grants, grant, asked_link);
-                grant->ask_at = first;
-                grant->n_to_ask = n;
-        }
-        ask_while_it_is_our_turn(broker);
-}
-
 /* Nothing is heard of it any more: it has to be asked about by timer. */
 static bool is_quiet(const struct extent *extent) {
         return extent->n_opens >= MAX_OPENS;
@@ -382,7 +337,7 @@ static void note_open_grant(struct broker *broker, struct extent *extent) {
         if (++extent->n_opens != MAX_OPENS || reclaim_quiet(broker->reclaim, extent->file.fd) < 0)
                 return;
         extent->close_event = true; /* no event will tell any more: ask by timer */
-        ask(broker, extent);
+        due_extent(broker, extent);
 }
 
 void returns_on_event(void *context, bool opened) {
@@ -400,25 +355,21 @@ void returns_on_event(void *context, bool opened) {
         } else if (extent->state == EXTENT_GRANTED) {
                 extent->close_event = true;
                 extent->n_asked = 0;
-                ask(broker, extent);
+                grant_note_returning(extent, true);
+                due_extent(broker, extent);
         }
 }
 
 static void ask_all(struct broker *broker, struct node_pool *np, bool doubt) {
-        struct extent_list *granted = &np->extents[EXTENT_GRANTED];
         struct extent *extent;
 
-        /* Asking about one may be the end of others, so none is remembered as the next. */
-        for (unsigned n = np->n_extents[EXTENT_GRANTED]; n > 0 && (extent = TAILQ_FIRST(granted)); n--) {
-                TAILQ_REMOVE(granted, extent, link);
-                TAILQ_INSERT_TAIL(granted, extent, link);
+        TAILQ_FOREACH(extent, &np->extents[EXTENT_GRANTED], link) {
                 if (doubt) {
                         extent->doubt = true;
                         extent->close_event = is_quiet(extent);
                         warm_note(broker->warm, extent, LEDGER_GRANTED);
                 }
-                charges_note_growth(broker, extent);
-                ask(broker, extent);
+                due_extent(broker, extent);
         }
 }
 

@@ -21,6 +21,8 @@
 #include "topology.h"
 #include "worker.h"
 
+#define DONE_PER_TURN 32 /* chosen: of the loop, which serves clients between; 10 us each where memory becomes ready */
+
 enum job_state {
         JOB_STATE_QUEUED,
         JOB_STATE_RUNNING,
@@ -67,18 +69,22 @@ static bool is_background(enum job_urgency urgency) {
         return urgency == JOB_SCRUB || urgency == JOB_FILL;
 }
 
-/* Lock held. */
-static void finish_job(struct worker_pool *pool, struct job *job, int r) {
+/* The counter cannot overflow: it is written only when the list was empty, or part of it was taken, which resets it first. */
+static void wake_loop(struct worker_pool *pool) {
         const uint64_t one = 1;
 
+        (void) !write(pool->event_fd, &one, sizeof(one));
+}
+
+/* Lock held. */
+static void finish_job(struct worker_pool *pool, struct job *job, int r) {
         pool->n_jobs--;
         if (job->urgency == JOB_WAITING)
                 pool->n_awaited--;
         job->state = JOB_STATE_FINISHED;
         job->result = r;
-        /* A counter cannot overflow: it is written only when the list was empty, and taking the list resets it first. */
         if (TAILQ_EMPTY(&pool->finished))
-                (void) !write(pool->event_fd, &one, sizeof(one));
+                wake_loop(pool);
         TAILQ_INSERT_TAIL(&pool->finished, job, link);
 }
 
@@ -240,11 +246,17 @@ static void call_done(struct worker_pool *pool, struct job_list *jobs) {
 static void on_finished(evutil_socket_t fd, short what, void *userdata) {
         struct worker_pool *pool = userdata;
         struct job_list jobs = TAILQ_HEAD_INITIALIZER(jobs);
+        struct job *job;
         uint64_t counter;
 
         (void) !read(fd, &counter, sizeof(counter));
         pthread_mutex_lock(&pool->lock);
-        TAILQ_CONCAT(&jobs, &pool->finished, link);
+        for (unsigned n = 0; n < DONE_PER_TURN && (job = TAILQ_FIRST(&pool->finished)); n++) {
+                TAILQ_REMOVE(&pool->finished, job, link);
+                TAILQ_INSERT_TAIL(&jobs, job, link);
+        }
+        if (!TAILQ_EMPTY(&pool->finished))
+                wake_loop(pool);
         pthread_mutex_unlock(&pool->lock);
         call_done(pool, &jobs);
 }

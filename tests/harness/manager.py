@@ -182,16 +182,16 @@ class ServiceManager:
         return wait_until(lambda: (lambda row: row if condition(row) else None)(self.pool()), what)
 
     def wait_full(self):
-        """And stored, where no limit is in the way: a thread tells the manager, and what it does not have yet cannot survive."""
+        """And what is ready is stored, where no limit is in the way: a thread tells the manager, and what it does not have yet cannot survive."""
         row = self.wait_pool(lambda row: row["ready_bytes"] + row["granted_bytes"] == row["target_bytes"], "the pool is full")
         if not self.keeps or self.fdstore != str(LIMIT) or "WarmExtents" in (self.folder / "hugezerod.conf").read_text():
             return row
 
         def stored():
-            row = self.pool()
-            return row if len(self.stored_extents()) >= row["n_extents_ready"] + len(self.grants()) else None
+            row, granted = self.pool(), {(grant["dev"], grant["ino"]) for grant in self.grants()}
+            return row if len(self.stored_extents() - granted) >= row["n_extents_ready"] else None
 
-        return wait_until(stored, "all extents are stored")
+        return wait_until(stored, "all that is ready is stored")
 
     def close(self):
         if self.process and self.process.poll() is None:

@@ -14,8 +14,8 @@ from harness.weakened import Change
 SIZE, GROUP = 8 * MIB, 3100
 # Charges what was asked for and comes back, and nothing besides
 FORGETFUL = (
-    Change("returns.c", "charge_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);", ""),
-    Change("returns.c", "if (!grant && !service)", "if (true)"),
+    Change("charges.c", "charges_set_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);", ""),
+    Change("charges.c", "if (!grant && !service)", "if (true)"),
     Change("stock-work.c", "if (work->test_pins && extent_file_test_pins(work->file) == -EBUSY && !has_failed(work))", "if (false)"),
 )
 # Takes a lock that is free for a holder who is gone

@@ -607,6 +607,29 @@ static void threads_have_a_name_a_node_and_no_signals(void **state) {
         topology_free(topology);
 }
 
+static void the_loop_goes_on_between_many_finished_jobs(void **state) {
+        enum { N_JOBS = 100 };
+        struct fixture *fixture = *state;
+        struct probe jobs[N_JOBS];
+        int n_done = 0;
+
+        start_pool(fixture, 1);
+        for (int i = 0; i < N_JOBS; i++) {
+                jobs[i] = probe(fixture, 0, JOB_SCRUB, 1);
+                jobs[i].trace = NULL;
+                jobs[i].entered = &fixture->entered;
+                worker_pool_submit(fixture->pool, &jobs[i].job);
+        }
+        for (int i = 0; i < N_JOBS; i++) /* all but the last are finished then */
+                while (sem_wait(&fixture->entered) < 0)
+                        ;
+        assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
+        for (int i = 0; i < N_JOBS; i++)
+                n_done += jobs[i].n_done;
+        assert_int_equal(n_done, 32);
+        loop_until_done(fixture, &jobs[N_JOBS - 1], 1);
+}
+
 static void many_jobs_each_end_exactly_once(void **state) {
         struct fixture *fixture = *state;
         struct probe *jobs = calloc(N_MANY, sizeof(*jobs));
@@ -655,6 +678,7 @@ int main(void) {
                 test(an_idle_thread_does_not_wait_for_a_busy_one),
                 test(free_with_work_left_ends_every_job),
                 test(done_may_submit_the_job_again),
+                test(the_loop_goes_on_between_many_finished_jobs),
                 cmocka_unit_test(a_pace_averages_out_and_saves_nothing_up),
                 test(background_work_waits_for_its_pace_and_nothing_else_does),
                 test(a_job_that_waits_for_its_pace_can_be_cancelled),
