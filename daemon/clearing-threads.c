@@ -29,6 +29,7 @@ struct side {
         uint64_t bytes;
         _Atomic bool stop, runs;
         _Atomic int r;
+        clockid_t clock; /* while it runs; only the thread itself can always ask for it */
         uint64_t used_ns; /* when it has ended */
 };
 
@@ -50,7 +51,7 @@ static int make_cold(const struct side *side, char *addr, uint64_t bytes) {
 static void *clear_beside(void *userdata) {
         struct side *side = userdata;
         uint64_t at_bytes = 0;
-        int r = 0;
+        int r = -pthread_getcpuclockid(pthread_self(), &side->clock);
 
         while (!atomic_load(&side->stop) && r >= 0 && clock_ns(CLOCK_THREAD_CPUTIME_ID) < BESIDE_NS) {
                 r = make_cold(side, side->addr + at_bytes, PIECE_BYTES);
@@ -59,6 +60,7 @@ static void *clear_beside(void *userdata) {
                 at_bytes = (at_bytes + PIECE_BYTES) % side->bytes;
                 atomic_store(&side->runs, true);
         }
+        atomic_store(&side->runs, false);
         atomic_store(&side->r, r);
         side->used_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         return NULL;
@@ -106,8 +108,8 @@ static bool is_share(uint64_t ns, uint64_t wall_ns) {
 }
 
 /* UINT64_MAX: never both at the same time. */
-static int run_together(const struct side *own, const struct side *other, clockid_t other_clock, bool (*stop)(void *userdata),
-                        void *userdata, uint64_t *ret_ns) {
+static int run_together(const struct side *own, const struct side *other, bool (*stop)(void *userdata), void *userdata,
+                        uint64_t *ret_ns) {
         uint64_t begin_ns = pace_now_ns();
         unsigned n_good = 0;
         int r = 0;
@@ -126,10 +128,12 @@ static int run_together(const struct side *own, const struct side *other, clocki
                 r = make_cold(own, own->addr, own->bytes);
                 if (r < 0)
                         break;
-                wall_ns = pace_now_ns(), other_ns = clock_ns(other_clock);
+                wall_ns = pace_now_ns(), other_ns = clock_ns(other->clock);
                 r = run_once(own, &ns);
-                other_ns = clock_ns(other_clock) - other_ns;
+                other_ns = clock_ns(other->clock) - other_ns;
                 wall_ns = pace_now_ns() - wall_ns;
+                if (!atomic_load(&other->runs)) /* and its clock is gone with it */
+                        return r;
                 if (!is_share(ns, wall_ns) || !is_share(other_ns, wall_ns))
                         continue;
                 n_good++;
@@ -151,7 +155,6 @@ int clearing_threads_measure(const struct clear_method *method, void *addr, uint
         uint64_t start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID), alone_ns, together_ns = UINT64_MAX;
         struct side own = {.method = method, .addr = addr, .bytes = half_bytes};
         struct side other = {.method = method, .addr = own.addr + half_bytes, .bytes = half_bytes};
-        clockid_t other_clock;
         pthread_t thread;
         int r;
 
@@ -159,13 +162,10 @@ int clearing_threads_measure(const struct clear_method *method, void *addr, uint
                 return -EINVAL;
         *ret_threads = (struct clearing_threads){};
         r = run_alone(&own, &alone_ns);
-        if (r >= 0)
-                r = worker_run_beside(clear_beside, &other, &thread);
-        if (r >= 0) {
+        /* Where no thread can be had (a limit of tasks) nothing is known, and nothing is wrong with the memory. */
+        if (r >= 0 && worker_run_beside(clear_beside, &other, &thread) >= 0) {
                 leave_own_cpu(thread);
-                r = -pthread_getcpuclockid(thread, &other_clock);
-                if (r >= 0)
-                        r = run_together(&own, &other, other_clock, stop, userdata, &together_ns);
+                r = run_together(&own, &other, stop, userdata, &together_ns);
                 atomic_store(&other.stop, true);
                 (void) pthread_join(thread, NULL);
                 if (r >= 0)
