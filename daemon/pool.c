@@ -9,6 +9,8 @@
 #include "identity.h"
 #include "pool.h"
 
+#define FIRST_PAGES_SHARE 32 /* chosen: of the target is in single pages before anything was asked for, POOL_HISTORY at most */
+
 static int shelf_get(struct node_pool *np, struct service *service, struct shelf **ret_shelf) {
         struct shelf *shelf;
 
@@ -44,10 +46,10 @@ static struct shelf *shelf_of(const struct extent *extent) {
         return NULL;
 }
 
-static uint64_t low_bytes_of(const struct config_pool *config, uint64_t target_bytes) {
-        if (config->low_millipercent == UINT32_MAX)
-                return config->low_bytes < target_bytes ? config->low_bytes : target_bytes; /* of Target=auto it may be more */
-        return target_bytes / 100000 * config->low_millipercent;
+static uint64_t low_bytes_of(const struct node_pool *np, uint64_t target_bytes) {
+        if (np->low_millipercent == UINT32_MAX)
+                return np->configured_low_bytes < target_bytes ? np->configured_low_bytes : target_bytes; /* of Target=auto it may be more */
+        return target_bytes / 100000 * np->low_millipercent;
 }
 
 int pool_add_node(struct pool *pool, int node) {
@@ -65,10 +67,11 @@ int pool_add_node(struct pool *pool, int node) {
 }
 
 void pool_set_target(struct node_pool *np, uint64_t target_bytes, const struct config_pool *config) {
-        if (config)
-                np->low_bytes = low_bytes_of(config, target_bytes);
-        else if (np->target_bytes > 0)
-                np->low_bytes = (uint64_t) ((double) np->low_bytes / (double) np->target_bytes * (double) target_bytes);
+        if (config) {
+                np->low_millipercent = config->low_millipercent;
+                np->configured_low_bytes = config->low_bytes;
+        }
+        np->low_bytes = low_bytes_of(np, target_bytes);
         np->target_bytes = target_bytes;
         np->shortfall_bytes = 0;
 }
@@ -384,20 +387,33 @@ static uint64_t most_wanted_bytes(const struct node_pool *np, uint64_t available
         return wanted_bytes;
 }
 
+/*
+ * Nothing was asked for yet: three quarters of the target as three extents, then ever smaller ones, at last single pages. What is
+ * cut off an extent has to be zeroed again: the first small requests shall not cost the pool its large extents.
+ */
+static uint64_t first_fill_bytes(const struct node_pool *np, uint64_t available_bytes) {
+        uint64_t page_bytes = np->pool->page_size_bytes, pages_bytes = np->target_bytes / FIRST_PAGES_SHARE, bytes;
+
+        if (pages_bytes > POOL_HISTORY * page_bytes)
+                pages_bytes = POOL_HISTORY * page_bytes;
+        if (available_bytes > np->target_bytes / 4)
+                bytes = np->target_bytes / 4;
+        else
+                bytes = available_bytes > pages_bytes ? available_bytes / 2 : page_bytes;
+        bytes -= bytes % page_bytes;
+        return bytes < page_bytes ? page_bytes : bytes;
+}
+
 uint64_t pool_next_fill_bytes(const struct node_pool *np, uint64_t available_bytes) {
-        uint64_t page_bytes = np->pool->page_size_bytes, largest_bytes, wanted_bytes, quarter_bytes;
+        uint64_t page_bytes = np->pool->page_size_bytes, largest_bytes, wanted_bytes;
 
         available_bytes -= available_bytes % page_bytes;
         if (np->pool->extent_bytes != 0)
                 return available_bytes >= np->pool->extent_bytes ? np->pool->extent_bytes : 0;
         if (available_bytes == 0)
                 return 0;
-        if (np->n_history == 0) {
-                quarter_bytes = np->target_bytes / 4 - np->target_bytes / 4 % page_bytes;
-                if (quarter_bytes < page_bytes)
-                        quarter_bytes = page_bytes;
-                return available_bytes < quarter_bytes ? available_bytes : quarter_bytes;
-        }
+        if (np->n_history == 0)
+                return first_fill_bytes(np, available_bytes);
         wanted_bytes = most_wanted_bytes(np, available_bytes);
         if (pool_ready_bytes(np) < available_bytes && wanted_bytes != 0)
                 return wanted_bytes; /* short of stock: what is asked most comes first */

@@ -82,6 +82,8 @@ struct node_pool {
         struct pool *pool;
         int node;
         uint64_t target_bytes, low_bytes;
+        uint32_t low_millipercent;     /* Low=, of whatever the target is; UINT32_MAX: */
+        uint64_t configured_low_bytes; /* ... that many bytes, or all */
         struct extent_list extents[_EXTENT_STATE_MAX]; /* READY ones are on shelves instead */
         uint64_t bytes[_EXTENT_STATE_MAX];
         uint32_t n_extents[_EXTENT_STATE_MAX];
@@ -123,7 +125,7 @@ int pool_new(const struct config_pool *config, struct pool **ret_pool);
 struct pool *pool_free(struct pool *pool); /* no extents may be left: asserted */
 /* A node more, with a target of nothing. -ENOSPC: CONFIG_MAX_NODES are there already. */
 int pool_add_node(struct pool *pool, int node);
-/* @config: for Low=; NULL: in proportion as before. */
+/* @config: for Low=; NULL: as configured last. */
 void pool_set_target(struct node_pool *np, uint64_t target_bytes, const struct config_pool *config);
 /* What is kept beyond the target, not counting what is on its way out. */
 uint64_t pool_excess_bytes(const struct node_pool *np);

@@ -99,6 +99,8 @@ void work_plan_step(struct part *part);
 /* Whether the daemon keeps its mapping of a ready extent. */
 bool work_stays_mapped(const struct stock *stock, const struct extent_file *file);
 bool work_is_probe(const struct work *work);
+/* It failed, or was asked to stop and has done something: who stops a fill for its prefix would have nothing else. */
+bool work_is_stopped(const struct work *work);
 /* Of an extent that is idle: how much of its start methods are measured on. */
 uint64_t work_measured_bytes(const struct extent_file *file);
 int work_verify_placement(const struct extent_file *file, int node, uint64_t offset_bytes, uint64_t bytes);

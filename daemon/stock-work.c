@@ -327,11 +327,15 @@ static void note_failure(struct work *work, uint64_t offset_bytes, int r) {
         atomic_store(&work->stop, true);
 }
 
+bool work_is_stopped(const struct work *work) {
+        return atomic_load(&work->stop) && (atomic_load(&work->slice_result) < 0 || atomic_load(&work->next_bytes) > work->from_bytes);
+}
+
 /* The next slice that nobody else does. */
 static bool take_slice(struct work *work, uint64_t *ret_offset_bytes, uint64_t *ret_bytes) {
         uint64_t slice_bytes = work_slice_bytes(work), offset_bytes = atomic_load(&work->next_bytes), end_bytes;
 
-        if (atomic_load(&work->stop))
+        if (work_is_stopped(work))
                 return false;
         do {
                 if (offset_bytes >= work->limit_bytes)

@@ -139,7 +139,7 @@ static void part_done(struct job *job, int r) {
                 pin_tests_end(&work->node->pin_tests, work);
         if (work->in_rounds && work->stage == STAGE_SLICES) {
                 note_round(work);
-                if (!atomic_load(&work->stop) && atomic_load(&work->next_bytes) < work->to_bytes)
+                if (!work_is_stopped(work) && atomic_load(&work->next_bytes) < work->to_bytes)
                         submit_slices(work);
                 else
                         submit_finish(work);

@@ -46,6 +46,7 @@ bool stock_is_idle(struct stock *stock, int node);
  */
 int stock_fill(struct stock *stock, struct extent *extent, uint64_t to_bytes, enum job_urgency urgency, uint64_t urgent_bytes,
                stock_done_fn done, void *userdata);
+/* Soon, but not before its first slice is done: that is for whoever needs it now. */
 void stock_stop_fill(struct stock *stock, struct extent *extent);
 /* Whether a pace holds its work back. */
 bool stock_is_paced(const struct stock *stock, const struct extent *extent);

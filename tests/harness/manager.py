@@ -184,7 +184,7 @@ class ServiceManager:
     def wait_full(self):
         """And what is ready is stored, where no limit is in the way: a thread tells the manager, and what it does not have yet cannot survive."""
         row = self.wait_pool(lambda row: row["ready_bytes"] + row["granted_bytes"] == row["target_bytes"], "the pool is full")
-        if not self.keeps or self.fdstore != str(LIMIT) or "WarmExtents" in (self.folder / "hugezerod.conf").read_text():
+        if not self.keeps or self.wrapper or self.fdstore != str(LIMIT) or "WarmExtents" in (self.folder / "hugezerod.conf").read_text():
             return row
 
         def stored():

@@ -258,13 +258,29 @@ static void a_fixed_class_gives_several_equal_extents_or_one(void **state) {
         remove_all(pool);
 }
 
-static void without_history_a_fill_is_a_quarter_of_the_target(void **state) {
-        struct pool *pool = make_pool(0, 16 * GIB);
+/* What a pool of @target_bytes is filled with before anything was asked for: as many extents as there are @expected sizes, then 2 MiB ones. */
+static void assert_first_fills(uint64_t target_bytes, unsigned n_pages, const uint64_t *expected) {
+        struct pool *pool = make_pool(0, target_bytes);
+        uint64_t left_bytes = target_bytes;
 
-        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 16 * GIB), 4 * GIB);
-        assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 3 * GIB + 1), 3 * GIB);
+        for (; *expected > 0; expected++) {
+                assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], left_bytes + 1), *expected);
+                left_bytes -= *expected;
+        }
+        for (; n_pages > 0; n_pages--) {
+                assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], left_bytes), 2 * MIB);
+                left_bytes -= 2 * MIB;
+        }
+        assert_int_equal(left_bytes, 0);
         assert_int_equal(pool_next_fill_bytes(&pool->nodes[0], 2 * MIB - 1), 0);
         remove_all(pool);
+}
+
+static void without_history_there_is_something_of_every_size(void **state) {
+        assert_first_fills(16 * GIB, 32, (uint64_t[]) {4 * GIB, 4 * GIB, 4 * GIB, 2 * GIB, GIB, GIB / 2, 256 * MIB, 128 * MIB, 64 * MIB, 0});
+        assert_first_fills(GIB, 16, (uint64_t[]) {256 * MIB, 256 * MIB, 256 * MIB, 128 * MIB, 64 * MIB, 32 * MIB, 0});
+        assert_first_fills(16 * MIB, 2, (uint64_t[]) {4 * MIB, 4 * MIB, 4 * MIB, 0});
+        assert_first_fills(6 * MIB, 3, (uint64_t[]) {0});
 }
 
 static void fills_follow_the_sizes_that_were_asked_for(void **state) {
@@ -322,6 +338,24 @@ static void a_pool_is_low_until_it_was_full_and_below_its_mark(void **state) {
         assert_true(pool_below_low_bytes(np) == 0);
         pool_note_request(np, 3 * GIB); /* who asked for that much may ask again */
         assert_true(pool_below_low_bytes(np) == GIB);
+        remove_all(pool);
+}
+
+static void the_low_mark_follows_the_target_and_outlives_a_target_of_nothing(void **state) {
+        struct config_pool config = {.low_millipercent = UINT32_MAX, .low_bytes = GIB};
+        struct pool *pool = make_pool(0, 4 * GIB);
+        struct node_pool *np = &pool->nodes[0];
+
+        pool_set_target(np, 0, NULL);
+        assert_int_equal(np->low_bytes, 0);
+        pool_set_target(np, 8 * GIB, NULL);
+        assert_int_equal(np->low_bytes, 8 * GIB / 100000 * 25000);
+        pool_set_target(np, 0, &config);
+        assert_int_equal(np->low_bytes, 0);
+        pool_set_target(np, 8 * GIB, NULL);
+        assert_int_equal(np->low_bytes, GIB);
+        pool_set_target(np, GIB / 2, NULL);
+        assert_int_equal(np->low_bytes, GIB / 2);
         remove_all(pool);
 }
 
@@ -406,11 +440,12 @@ int main(void) {
                 cmocka_unit_test(nothing_is_claimed_when_there_is_too_little),
                 cmocka_unit_test(what_is_being_filled_counts_once_it_has_stopped),
                 cmocka_unit_test(a_fixed_class_gives_several_equal_extents_or_one),
-                cmocka_unit_test(without_history_a_fill_is_a_quarter_of_the_target),
+                cmocka_unit_test(without_history_there_is_something_of_every_size),
                 cmocka_unit_test(fills_follow_the_sizes_that_were_asked_for),
                 cmocka_unit_test(a_fixed_class_is_filled_by_whole_extents),
                 cmocka_unit_test(extents_that_wait_for_their_replacement_leave_room_for_it),
                 cmocka_unit_test(a_pool_is_low_until_it_was_full_and_below_its_mark),
+                cmocka_unit_test(the_low_mark_follows_the_target_and_outlives_a_target_of_nothing),
                 cmocka_unit_test(the_time_that_requests_wait_for_paced_work_adds_up),
                 cmocka_unit_test(the_audit_goes_round_and_finishes_what_it_began),
                 cmocka_unit_test(empty_shelves_go_and_the_clean_one_stays),
