@@ -81,8 +81,8 @@ static void plan_failed(struct request_plan *plan) {
                         refill_pause(broker, plan->items[i].node_pool);
         if (request) {
                 request->plan = NULL;
-                if (request->acquire->on_miss == WIRE_MISS_WAIT && plan->result == -ENOSPC) {
-                        /* Somebody took the pages meanwhile: back to its place, which is the front. */
+                if (request->acquire->on_miss != WIRE_MISS_FILL && plan->result == -ENOSPC) {
+                        /* Somebody took the pages meanwhile: back to its place, which is the front, to do without them. */
                         TAILQ_INSERT_HEAD(&broker->waiting, request, link);
                         broker->n_waiting++;
                 } else if (plan->result == -ENOSPC)

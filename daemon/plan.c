@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What serves one item from one node pool. In this order: an extent of exactly that size; a larger one, cut; several, where
- * the client takes several; the largest smaller one, grown, for which others are dropped; one built from nothing. So a
- * request fails for too few pages, never for their shape. No system calls.
+ * What serves one item from one node pool. In this order: an extent of exactly that size; a larger one, cut (or, where that
+ * would waste much and the kernel has pages, one built from nothing); several, where the client takes several; the largest
+ * smaller one, grown, for which others are dropped; one built from nothing. So a request fails for too few pages, never for
+ * their shape. No system calls.
  */
 
 #include <assert.h>
@@ -10,6 +11,9 @@
 #include <stdlib.h>
 
 #include "pool.h"
+
+#define BUILD_MOST_BYTES (UINT64_C(32) << 20) /* chosen: a client waits for 2 to 5 ms at most */
+#define WASTE_TIMES 8                         /* chosen: as much as was asked for is cut off */
 
 struct finder {
         struct node_pool *np;
@@ -134,6 +138,28 @@ static int make_room(struct finder *finder, uint64_t bytes, uint64_t n_builds) {
         return PLAN_YES;
 }
 
+/*
+ * What is cut off has to be zeroed again: where a little is asked for, the kernel has pages, and all that is ready is large, the
+ * kernel zeroes as much as is wanted.
+ */
+static bool would_waste(const struct finder *finder, const struct extent *extent) {
+        uint64_t bytes = finder->terms->bytes;
+
+        return bytes <= BUILD_MOST_BYTES && extent->bytes - bytes >= WASTE_TIMES * bytes;
+}
+
+static int plan_cut_or_build(struct finder *finder, struct extent *extent) {
+        const struct plan_terms *terms = finder->terms;
+
+        if (would_waste(finder, extent)) {
+                if (terms->instant_only)
+                        return PLAN_NO; /* asked again without that */
+                if (terms->fillable_bytes >= terms->bytes && terms->n_new_extents > 0)
+                        return take_piece(finder, NULL, terms->bytes, PLAN_BUILD);
+        }
+        return take_piece(finder, extent, terms->bytes, PLAN_CUT);
+}
+
 static int plan_single(struct finder *finder) {
         uint64_t bytes = finder->terms->bytes;
         struct extent *extent;
@@ -144,9 +170,7 @@ static int plan_single(struct finder *finder) {
         if (extent)
                 return take_piece(finder, extent, bytes, PLAN_EXACT);
         extent = find_cuttable(finder, bytes);
-        if (extent)
-                return take_piece(finder, extent, bytes, PLAN_CUT);
-        return PLAN_NO;
+        return extent ? plan_cut_or_build(finder, extent) : PLAN_NO;
 }
 
 /* Largest first, the last one cut, or built where that is allowed. */

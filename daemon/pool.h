@@ -193,7 +193,7 @@ struct plan_terms {
         bool several;             /* several extents are welcome */
         bool instant_only;        /* nothing that needs the kernel to zero */
         bool may_fill;            /* memory that is not ready yet counts too: what is being filled and ... */
-        uint64_t fillable_bytes;  /* ... pages that the kernel has free and the target lacks */
+        uint64_t fillable_bytes;  /* ... pages that the kernel has free and the target lacks. Without may_fill: instead of cutting */
         uint64_t freed_bytes;     /* pages that the items before this one leave over of what they take apart */
         uint64_t n_new_extents;   /* so many may be built; each that is dropped makes room for one more */
 };

@@ -86,7 +86,7 @@ static int plan_item_at(struct broker *broker, struct request_plan *plan, const 
         sum_fills(plan, np, &own_bytes, &others_bytes);
         if (own_bytes < 0)
                 terms.freed_bytes = (uint64_t) -own_bytes;
-        if (terms.may_fill) {
+        if (!instant_only) {
                 uint64_t taken_bytes = (uint64_t) (others_bytes + (own_bytes > 0 ? own_bytes : 0));
 
                 terms.fillable_bytes = refill_fillable_bytes(broker, np);

@@ -25,6 +25,20 @@ def test_sizes_that_are_no_whole_pages_are_rounded_up_and_do_not_spoil_later_fil
     assert "failed" not in daemon.stderr()
 
 
+def test_many_small_requests_do_not_cost_a_full_pool_its_memory(start_daemon):
+    """Nobody has asked for such a size before. Nearly all that is ready stays so."""
+    pages.need_pages(128)
+    daemon = start_daemon(pools=["2M:auto:256M"])
+    daemon.wait_full()
+    before = daemon.pool()["zeroed_bytes_total"]
+    with Client(daemon.socket_path) as client:
+        grants = [client.acquire([Item(bytes=2 * MIB)]) for _ in range(40)]
+        row = daemon.wait_pool(lambda row: row["ready_bytes"] == 176 * MIB, "the pool is full again")
+        assert row["zeroed_bytes_total"] - before <= 2 * 80 * MIB
+        for grant in grants:
+            grant.close()
+
+
 def test_a_tail_of_more_than_a_gib_is_cut_off_and_counted(start_daemon):
     pages.need_pages(1024)
     daemon = start_daemon(pools=["2M:auto:2G"], config="ReleaseGrace=50ms\nAffinityTimeout=0\n")

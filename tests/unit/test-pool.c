@@ -133,6 +133,38 @@ static void memory_of_one_service_is_never_planned_for_another(void **state) {
         service_unref(other);
 }
 
+static enum plan_how how_it_is_planned(struct pool *pool, struct plan_terms terms) {
+        enum plan_how how;
+        struct item_plan p;
+
+        assert_int_equal(plan(pool, terms, &p), PLAN_YES);
+        assert_int_equal(p.n_pieces, 1);
+        assert_int_equal(p.pieces[0].bytes, terms.bytes);
+        how = p.pieces[0].how;
+        pool_plan_undo(&p);
+        return how;
+}
+
+static void a_large_extent_is_not_cut_for_a_page_that_the_kernel_has(void **state) {
+        struct pool *pool = make_pool(0, 16 * GIB);
+        struct plan_terms terms = {.bytes = 2 * MIB, .fillable_bytes = 2 * MIB};
+        struct item_plan p;
+
+        put(pool, GIB, NULL);
+        assert_int_equal(how_it_is_planned(pool, terms), PLAN_BUILD);
+        terms.instant_only = true; /* first others are asked, who may have that size */
+        assert_int_equal(plan(pool, terms, &p), PLAN_NO);
+        terms.instant_only = false;
+        terms.fillable_bytes = 0;
+        assert_int_equal(how_it_is_planned(pool, terms), PLAN_CUT);
+        terms.bytes = terms.fillable_bytes = 34 * MIB; /* too long a wait */
+        assert_int_equal(how_it_is_planned(pool, terms), PLAN_CUT);
+        terms.bytes = terms.fillable_bytes = 2 * MIB;
+        put(pool, 16 * MIB, NULL); /* too little that is lost */
+        assert_int_equal(how_it_is_planned(pool, terms), PLAN_CUT);
+        remove_all(pool);
+}
+
 static void several_extents_come_largest_first_and_the_last_is_cut(void **state) {
         struct pool *pool = make_pool(0, 16 * GIB);
         struct item_plan p;
@@ -434,6 +466,7 @@ int main(void) {
                 cmocka_unit_test(the_smallest_larger_extent_is_cut),
                 cmocka_unit_test(a_sealed_extent_is_neither_cut_nor_grown),
                 cmocka_unit_test(memory_of_one_service_is_never_planned_for_another),
+                cmocka_unit_test(a_large_extent_is_not_cut_for_a_page_that_the_kernel_has),
                 cmocka_unit_test(several_extents_come_largest_first_and_the_last_is_cut),
                 cmocka_unit_test(the_largest_smaller_extent_grows_and_the_smallest_others_are_dropped),
                 cmocka_unit_test(without_a_descriptor_left_there_is_growth_and_exchange_only),
