@@ -31,10 +31,15 @@ struct ini_reader {
         char *error; /* CONFIG_TEXT_BYTES */
 };
 
-/* Copies for an error message, at most @size - 1 bytes; of what is too long the end becomes "...". */
+/* Copies for an error message, at most @size - 1 bytes; of what is too long the end becomes "...", where a letter ends. */
 static const char *shorten(const char *text, char *buffer, size_t size) {
-        if ((size_t) snprintf(buffer, size, "%s", text) >= size)
-                (void) strcpy(buffer + size - 4, "...");
+        size_t n = size - 4;
+
+        if ((size_t) snprintf(buffer, size, "%s", text) < size)
+                return buffer;
+        while (n > 0 && ((unsigned char) text[n] & 0xc0) == 0x80)
+                n--;
+        (void) strcpy(buffer + n, "...");
         return buffer;
 }
 

@@ -173,13 +173,15 @@ static void session_send_done(struct session *session, uint32_t request_id) {
 
 static void session_refuse_args(struct session *session, uint32_t request_id, int error, const char *fmt, va_list args) {
         struct wire_message message;
+        char text[4 * WIRE_MAX_TEXT_BYTES];
 
+        /* It may quote what somebody wrote into a file: bytes that are no text, and letters of several bytes to be cut at. */
+        (void) vsnprintf(text, sizeof(text), fmt, args);
         message.op = WIRE_D_REFUSED;
         message.request_id = request_id;
         message.d_refused.error = error < 0 ? -error : EIO;
         message.d_refused.reserved = 0;
-        int n = vsnprintf(message.d_refused.text, sizeof(message.d_refused.text), fmt, args);
-        message.d_refused.n_text_bytes = (uint16_t) (n < WIRE_MAX_TEXT_BYTES ? n : WIRE_MAX_TEXT_BYTES);
+        message.d_refused.n_text_bytes = (uint16_t) wire_make_text(message.d_refused.text, text);
         session_send(session, &message);
 }
 

@@ -547,10 +547,10 @@ HUGEZERO_EXPORT int hugezero_grant_take_fd(struct hugezero_grant *grant, uint32_
  * @ret_addr:   set on success. Owned by the caller; release with munmap(2) of *@ret_bytes (in parts too).
  * @ret_bytes:  bytes mapped; may be NULL
  *
- * MAP_SHARED, PROT_READ | PROT_WRITE, one extent behind the other. Extents of 1 GiB and more are mapped at multiples of 1 GiB
- * where @addr leaves the choice: then a whole GiB of 2 MiB pages costs the first touch a single page fault, because the kernel
- * shares the daemon's page tables. Do not use madvise(2) with MADV_DONTFORK, MADV_DONTDUMP, MADV_RANDOM or MADV_HUGEPAGE
- * before that touch: the tables are not shared then.
+ * MAP_SHARED, PROT_READ | PROT_WRITE, one extent behind the other. Where @addr leaves the choice and an extent is of 1 GiB
+ * or more, the range begins at a multiple of 1 GiB: then a whole GiB of 2 MiB pages costs the first touch a single page fault,
+ * because the kernel shares the daemon's page tables. Of several items put those that are not of whole GiB last. Do not use madvise(2) with MADV_DONTFORK, MADV_DONTDUMP, MADV_RANDOM or MADV_HUGEPAGE before that
+ * touch: the tables are not shared then.
  *
  * With @addr the range must be free, or lie in a PROT_NONE private anonymous mapping of the caller's (HUGEZERO_MAP_RESERVED,
  * checked in /proc/self/maps), so that heaps and caches grow in place. An existing mapping is never replaced.

@@ -52,6 +52,21 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct ctl_acq
         return acquire->n_specs ? -1 : ctl_usage_error("hold", "no grant is given");
 }
 
+/*
+ * Blocked before the first line is out: who reads it may send the signal at once. What the caller ignores (nohup, a shell's
+ * background jobs) is not waited for: blocked, it would end us all the same.
+ */
+static void block_signals(sigset_t *ret_signals) {
+        static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+        struct sigaction action;
+
+        (void) sigemptyset(ret_signals);
+        for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+                if (ends[i] == SIGTERM || sigaction(ends[i], NULL, &action) < 0 || action.sa_handler != SIG_IGN)
+                        (void) sigaddset(ret_signals, ends[i]);
+        (void) sigprocmask(SIG_BLOCK, ret_signals, NULL);
+}
+
 int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]) {
         struct ctl_acquire acquire = {};
         int exit_code = parse_options(ctl, argc, argv, &acquire);
@@ -63,13 +78,8 @@ int ctl_verb_hold(struct ctl *ctl, int argc, char *argv[]) {
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;
 
-        /* Blocked before the first line is out: who reads it may send the signal at once. */
         sigset_t signals;
-        (void) sigemptyset(&signals);
-        (void) sigaddset(&signals, SIGINT);
-        (void) sigaddset(&signals, SIGTERM);
-        (void) sigaddset(&signals, SIGHUP);
-        (void) sigprocmask(SIG_BLOCK, &signals, NULL);
+        block_signals(&signals);
 
         uint32_t n_extents = hugezero_grant_get_n_extents(grant);
         for (uint32_t idx = 0; idx < n_extents; idx++)

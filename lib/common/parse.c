@@ -289,6 +289,8 @@ void cut_text(const char *text, const char *ending, char *buffer, size_t n_bytes
                 return;
         }
         n = n_bytes - 1 - n_ending;
+        while (n > 0 && ((unsigned char) text[n] & 0xc0) == 0x80) /* within a letter */
+                n--;
         for (size_t i = n; i > 0; i--)
                 if (text[i] == ' ') {
                         n = i;

@@ -154,6 +154,25 @@ static size_t utf8_sequence_bytes(const uint8_t *s, size_t n) {
         return code_point < 0xa0 ? 0 : n_sequence; /* C1 controls can drive a terminal, too */
 }
 
+size_t wire_make_text(char text[WIRE_MAX_TEXT_BYTES + 1], const char *from) {
+        size_t n_from = strlen(from), n = 0;
+
+        for (size_t i = 0, n_sequence; i < n_from; i += n_sequence) {
+                n_sequence = utf8_sequence_bytes((const uint8_t *) from + i, n_from - i);
+                if (n + (n_sequence > 0 ? n_sequence : 1) > WIRE_MAX_TEXT_BYTES)
+                        break;
+                if (n_sequence > 0)
+                        memcpy(text + n, from + i, n_sequence);
+                else {
+                        text[n] = '?';
+                        n_sequence = 1;
+                }
+                n += n_sequence;
+        }
+        text[n] = 0;
+        return n;
+}
+
 static void require_text(struct cursor *c, const uint8_t *text, size_t n) {
         for (size_t i = 0, n_sequence; i < n; i += n_sequence) {
                 n_sequence = utf8_sequence_bytes(text + i, n - i);

@@ -268,6 +268,9 @@ enum wire_direction { WIRE_TO_DAEMON, WIRE_TO_CLIENT };
  */
 int wire_encode(const struct wire_message *message, uint8_t *buffer, size_t buffer_bytes);
 
+/* Makes a text field of whatever @from is: bytes that are no text become "?", and it ends with a letter. Returns its length. */
+size_t wire_make_text(char text[WIRE_MAX_TEXT_BYTES + 1], const char *from);
+
 /*
  * wire_decode - read and check one packet of the given direction
  * Returns 0, or -EBADMSG (wrong length, reserved field set, value out of the enum or range, text or name not terminated or with

@@ -557,6 +557,22 @@ def test_hold_prints_paths_that_others_open_until_a_signal_comes(start_daemon, s
         wait_no_grants(daemon)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_hold_outlives_what_its_caller_ignores(start_daemon, number):
+    """As nohup does, and a shell with its jobs in the background."""
+    daemon = start_full(start_daemon)
+    process = start(daemon, "hold", "bytes=2M", preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
+    assert process.stdout.readline()
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    pending = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    assert not any(mask & 1 << number - 1 for mask in pending) and process.poll() is None and daemon.grants()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    wait_no_grants(daemon)
+
+
 def test_a_holder_that_is_killed_gives_its_memory_back(start_daemon, start_hold):
     daemon = start_full(start_daemon)
     process, _ = start_hold(daemon, "bytes=2M")

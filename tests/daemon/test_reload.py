@@ -115,6 +115,22 @@ def test_a_wrong_file_changes_nothing_and_says_where(start_daemon):
     assert "nothing was changed" in daemon.stderr()
 
 
+@pytest.mark.parametrize(
+    "line", [b"Low=\xff\xfe", b"[\xff]", b"[Quota group:\xe9]", b"Low=\xc2\x9b31m", "Low=x".encode() + 80 * "é".encode(), "Low=".encode() + 60 * "€".encode()]
+)  # fmt: skip
+def test_a_wrong_file_is_quoted_as_text_whatever_is_in_it(start_daemon, line):
+    pages.need_pages(4)
+    daemon = start_daemon(config=QUICK + pool_text("8M"))
+    configure(daemon, pool_text("8M"))
+    path = daemon.folder / "hugezerod.conf"
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with Client(daemon.socket_path) as client:
+        with pytest.raises(Refused) as refused:
+            client.reload()
+        assert refused.value.errno == errno.EINVAL and "hugezerod.conf:" in str(refused.value)
+        assert client.pools()[0]["target_bytes"] == 8 * MIB
+
+
 START_KEYS = {
     "SocketGroup": "daemon", "SocketMode": "0600", "WorkersPerNode": "3", "ClearMethod": "memset", "Batch": "4M", "WarmExtents": "7", "SharePageTables": "no",
 }  # fmt: skip

@@ -40,6 +40,13 @@ def test_an_amount_that_cannot_be_is_refused_before_pages_are_reserved(build):
     assert count("nr") == before
 
 
+@pytest.mark.parametrize("amount", ["1M", "3M"])
+def test_an_amount_that_is_no_whole_pages_is_refused_at_once(build, amount):
+    answer = demo("--bytes", amount, "--build", str(build))
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr == f"tools/demo: --bytes {amount} is no multiple of the page size, which is 2048 KiB\n"
+
+
 @pytest.mark.parametrize("program", ["tools/demo", "tests/run"])
 def test_a_clone_of_somebody_else_is_a_complaint(program):
     if os.geteuid() != 0:

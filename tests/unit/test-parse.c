@@ -269,6 +269,8 @@ static void what_does_not_fit_ends_behind_a_word(void **state) {
         cut("one two three", 11, "one ...");
         cut("onetwothree", 10, "onetw ...");
         cut("", 5, "");
+        cut("on\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 8, "on ...");
+        cut("on\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 9, "on\xc3\xa9 ...");
 }
 
 int main(void) {

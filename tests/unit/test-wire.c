@@ -320,6 +320,27 @@ static void a_fault_is_named(void **state) {
         }
 }
 
+static void make_text(const char *from, const char *expected) {
+        char text[WIRE_MAX_TEXT_BYTES + 1];
+
+        assert_int_equal(wire_make_text(text, from), strlen(expected));
+        assert_string_equal(text, expected);
+}
+
+static void anything_can_be_made_a_text(void **state) {
+        char from[WIRE_MAX_TEXT_BYTES + 30] = "";
+
+        make_text("", "");
+        make_text("no \"x\" \xc3\xa9\xe2\x82\xac", "no \"x\" \xc3\xa9\xe2\x82\xac");
+        make_text("Low=\xff\xfe [\xe9]", "Low=?? [?]");
+        make_text("a\x1b[31m\x7f\xc2\x9b" "b\n\xe2\x82", "a?[31m???b???");
+        for (int n = 0; n < 70; n++) /* three bytes each, 66 of them fit */
+                (void) strcat(from, "\xe2\x82\xac");
+        char expected[WIRE_MAX_TEXT_BYTES + 1] = "";
+        (void) strncat(expected, from, 66 * 3);
+        make_text(from, expected);
+}
+
 static void the_decoded_text_is_terminated(void **state) {
         const struct vector *vector = find_vector("D_REFUSED");
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
@@ -741,6 +762,7 @@ int main(void) {
                 cmocka_unit_test(each_field_is_where_the_header_says),
                 cmocka_unit_test(each_message_has_the_length_that_the_header_says),
                 cmocka_unit_test(a_fault_is_named),
+                cmocka_unit_test(anything_can_be_made_a_text),
                 cmocka_unit_test(the_decoded_text_is_terminated),
                 cmocka_unit_test(every_other_length_is_refused),
                 cmocka_unit_test(a_message_in_the_wrong_direction_is_unknown),
