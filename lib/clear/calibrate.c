@@ -3,8 +3,8 @@
  * Measuring of speed and of harm.
  *
  * Rounds go over all methods before the next begins: what disturbs a round (another process, a hypervisor) disturbs all of them
- * alike. Of several short runs the best one counts, for speed and for survival, because disturbance only ever worsens them: time
- * that a hypervisor takes away looks like the thread's own.
+ * alike. Of several short runs the fastest counts, because disturbance only ever makes them slower: time that a hypervisor takes
+ * away looks like the thread's own.
  *
  * A slice size is measured for all methods that have a chance, or not at all: who was left out could have been the best.
  */
@@ -12,10 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "calibrate.h"
+#include "methods.h"
 #include "ring.h"
 
 #define PROBE_BYTES ((size_t) 8 << 20)      /* chosen: 0.8 ms at 10 GB/s, long against the clock's and the fence's cost */
@@ -48,9 +50,11 @@ struct probe {
         uint64_t budget_ns; /* of CPU time, for all of it */
         bool (*stop)(void *userdata);
         void *userdata;
-        char *warm;                /* the harm buffer, a ring of pointers in random order; behind @addr */
+        char *warm;                /* the harm buffer, a ring of pointers in random order; our own: nobody else can take pages off it */
         size_t n_warm_bytes;       /* 0: harm cannot be measured */
         uint64_t warm_ns, cold_ns; /* one walk */
+        int survival_percent[CLEAR_CALIBRATE_MAX_METHODS][CLEAR_CALIBRATE_MAX_SLICES][N_HARM_ROUNDS]; /* in ascending order */
+        unsigned n_survivals[CLEAR_CALIBRATE_MAX_METHODS][CLEAR_CALIBRATE_MAX_SLICES];
         bool is_new[CLEAR_CALIBRATE_MAX_SLICES]; /* measured this time */
 };
 
@@ -103,8 +107,6 @@ static int clear_round(struct probe *probe, const struct clear_method *method, s
 
         if (probe->stop && probe->stop(probe->userdata))
                 return -ECANCELED;
-        if (slice_bytes > probe->n_bytes) /* the harm buffer was taken off */
-                slice_bytes = probe->n_bytes;
         do {
                 if (probe->n_bytes - probe->at_bytes < slice_bytes)
                         probe->at_bytes = 0;
@@ -291,35 +293,42 @@ static uint64_t walk_ring(char *buffer, size_t n_bytes) {
         return used_ns() - start_ns;
 }
 
-/* Reads enough other memory to push everything out of the L2 cache. */
-static void evict(const struct probe *probe) {
-        const volatile char *at = probe->addr;
+static void read_lines(void *addr, size_t n_bytes) {
+        const volatile char *at = addr;
 
-        for (size_t i = 0; i < 8 * probe->n_warm_bytes; i += CLEAR_RING_LINE_BYTES)
+        for (size_t i = 0; i < n_bytes; i += CLEAR_RING_LINE_BYTES)
                 (void) at[i];
 }
 
-/* Splits the harm buffer off and finds out what a warm and a cold walk take. */
+/* Without an instruction for that, reading much other memory has to push it out. */
+static int make_cold(const struct probe *probe) {
+        int r = clear_flush(probe->warm, probe->n_warm_bytes);
+        size_t n_bytes = clear_calibrate_harm_bytes();
+
+        return r == -EOPNOTSUPP ? clear_guarded(read_lines, probe->addr, n_bytes, n_bytes) : r;
+}
+
+/* Makes the harm buffer and finds out what a warm and a cold walk take. */
 static int prepare_harm(struct probe *probe) {
         /* Half of the cache (measured): a whole one does not stay warm beside the code, the page tables and the stack. */
         size_t page_bytes = clear_base_page_bytes(), n_bytes = l2_bytes() / 2 / page_bytes * page_bytes;
-        int r;
+        void *warm;
 
         if (n_bytes < page_bytes || probe->n_bytes < clear_calibrate_harm_bytes())
                 return 0;
-        probe->n_bytes -= n_bytes;
-        probe->at_bytes = 0;
-        probe->warm = probe->addr + probe->n_bytes;
+        warm = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (warm == MAP_FAILED)
+                return 0; /* the speed alone decides */
+        probe->warm = warm;
         probe->n_warm_bytes = n_bytes;
-        r = clear_pages(clear_method_cached(), probe->warm, n_bytes / page_bytes);
-        if (r < 0)
-                return r;
         clear_ring_make(probe->warm, n_bytes);
         probe->warm_ns = probe->cold_ns = UINT64_MAX;
         for (unsigned round = 0; round < N_HARM_ROUNDS; round++) {
                 uint64_t took_ns;
+                int r = make_cold(probe);
 
-                evict(probe);
+                if (r < 0)
+                        return r;
                 took_ns = walk_ring(probe->warm, n_bytes);
                 if (took_ns < probe->cold_ns)
                         probe->cold_ns = took_ns;
@@ -331,13 +340,26 @@ static int prepare_harm(struct probe *probe) {
         return 0;
 }
 
+/*
+ * The median counts: stores through the caches may leave nearly all of a buffer once, and nearly nothing of it the next time
+ * (measured), and the best would be luck.
+ */
+static void note_survival(struct probe *probe, size_t i, size_t slice, int percent) {
+        int *percents = probe->survival_percent[i][slice];
+        unsigned at = probe->n_survivals[i][slice]++, n = at + 1;
+
+        for (; at > 0 && percents[at - 1] > percent; at--)
+                percents[at] = percents[at - 1];
+        percents[at] = percent;
+        probe->calibration->figures[i][slice].survival_percent = percents[n / 2];
+}
+
 static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         struct clear_calibration *calibration = probe->calibration;
-        struct clear_figures *figures = &calibration->figures[i][slice];
         uint64_t took_ns;
-        int survival_percent, r;
+        int r;
 
-        if (!fits(probe, HARM_PERCENT, 4 * (double) probe->cold_ns + (double) HARM_BYTES / figures->gb_per_s))
+        if (!fits(probe, HARM_PERCENT, 4 * (double) probe->cold_ns + (double) HARM_BYTES / calibration->figures[i][slice].gb_per_s))
                 return 0;
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
         (void) walk_ring(probe->warm, probe->n_warm_bytes);
@@ -346,9 +368,7 @@ static int measure_harm_of(struct probe *probe, size_t i, size_t slice) {
         if (r < 0)
                 return r;
         took_ns = walk_ring(probe->warm, probe->n_warm_bytes);
-        survival_percent = clear_survival_percent(probe->warm_ns, probe->cold_ns, took_ns);
-        if (survival_percent > figures->survival_percent)
-                figures->survival_percent = survival_percent;
+        note_survival(probe, i, slice, clear_survival_percent(probe->warm_ns, probe->cold_ns, took_ns));
         return 0;
 }
 
@@ -383,15 +403,14 @@ static int measure_harm(struct probe *probe) {
         return 0;
 }
 
-/* Leaves no traces behind, however far it came. */
 static int measure(struct probe *probe) {
-        int r = measure_speed(probe), q = 0;
+        int r = measure_speed(probe);
 
         if (r >= 0)
                 r = measure_harm(probe);
-        if (probe->n_warm_bytes > 0)
-                q = clear_pages(clear_method_cached(), probe->warm, probe->n_warm_bytes / clear_base_page_bytes());
-        return q < 0 ? q : r;
+        if (probe->warm)
+                (void) munmap(probe->warm, probe->n_warm_bytes);
+        return r;
 }
 
 void clear_calibration_init(struct clear_calibration *calibration) {

@@ -7,7 +7,7 @@
 #include "calibrate.h"
 #include "parse.h"
 
-/* GB/s of memset(), which no choice may fall below; 0 where it was not measured. */
+/* GB/s of memset(), which no choice may fall below by more than two runs differ; 0 where it was not measured. */
 static double floor_gb_per_s(const struct clear_calibration *calibration, size_t slice, size_t *ret_i) {
         for (size_t i = 0; i < calibration->n_methods; i++)
                 if (calibration->methods[i] == clear_method_cached() && calibration->figures[i][slice].gb_per_s > 0) {
@@ -50,7 +50,8 @@ static size_t least_harmful(const struct clear_calibration *calibration, size_t 
                 const struct clear_figures *figures = &calibration->figures[i][slice];
 
                 if (figures->gb_per_s * 100 < fast->gb_per_s * (100 - CLEAR_CALIBRATE_NEAR_PERCENT) ||
-                    figures->gb_per_s < cached_gb_per_s || figures->survival_percent < needed_percent)
+                    figures->gb_per_s * 100 < cached_gb_per_s * (100 - CLEAR_CALIBRATE_NOISE_PERCENT) ||
+                    figures->survival_percent < needed_percent)
                         continue;
                 found = i;
                 needed_percent = figures->survival_percent + 1;
