@@ -50,6 +50,7 @@ struct work {
         struct extent_file *file;
         const struct work_kind *kind;
         uint64_t from_bytes, to_bytes;
+        uint64_t missing_bytes; /* of a scrub: the kernel zeroes them before all is cleared */
         bool test_pins;
         bool was_mapped; /* audit: it stays so */
         uid_t test_uid; /* whose pins they would be */

@@ -173,7 +173,8 @@ static int scrub_setup(struct work *work) {
                 return r;
         if (check.foreign_seal || check.size_bytes > work->file->bytes || check.present_bytes > work->file->bytes)
                 return -EXDEV;
-        r = map_file(work, work->file->bytes - check.present_bytes);
+        work->missing_bytes = work->file->bytes - check.present_bytes;
+        r = map_file(work, work->missing_bytes);
         if (r >= 0)
                 begin_clearing(work);
         return r;
@@ -417,14 +418,22 @@ static int do_stage(struct work *work) {
         return 0;
 }
 
+/* Of a scrub the pages that its holder has punched out; where they are among the others is not known. */
+static uint64_t zeroed_by_slice_bytes(const struct work *work) {
+        uint64_t slice_bytes = work_slice_bytes(work);
+
+        if (work->kind->is_zeroed_by_slices)
+                return slice_bytes;
+        return (uint64_t) ((double) work->missing_bytes / (double) work->file->bytes * (double) slice_bytes);
+}
+
 void work_plan_step(struct part *part) {
         const struct work *work = part->work;
 
         part->job.step_bytes = 0;
         part->job.step_may_idle = false;
-        if (work->stage == STAGE_SLICES && work->kind->is_zeroed_by_slices && atomic_load(&work->next_bytes) < work->limit_bytes &&
-            !atomic_load(&work->stop))
-                part->job.step_bytes = work_slice_bytes(work);
+        if (work->stage == STAGE_SLICES && atomic_load(&work->next_bytes) < work->limit_bytes && !atomic_load(&work->stop))
+                part->job.step_bytes = zeroed_by_slice_bytes(work);
         if (work->stage == STAGE_CLEARING) {
                 part->job.step_bytes = clear_slices_next_bytes(&work->slices);
                 part->job.step_may_idle = true;

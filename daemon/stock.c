@@ -114,6 +114,8 @@ static void work_end(struct work *work) {
         }
         if (work->kind == &work_kind_fill && extent->file.bytes > work->from_bytes)
                 extent->node_pool->zeroed_bytes_total += extent->file.bytes - work->from_bytes;
+        if (work->kind == &work_kind_scrub && work->result >= 0)
+                extent->node_pool->zeroed_bytes_total += work->missing_bytes;
         if (work->kind == &work_kind_audit && work->result != -ECANCELED)
                 extent->audit_bytes = work->result == -EBADMSG ? work->found_bytes : work->to_bytes;
         if (work_is_probe(work))

@@ -51,15 +51,16 @@ struct worker_pool {
         bool may_idle;   /* threads can leave the idle class again */
         bool lacks_idle; /* they cannot, which is why there is none */
 
-        pthread_mutex_t lock; /* guards the seven below; urgency (writing), state, has_begun, result, link and worker of every job in here */
+        pthread_mutex_t lock; /* guards the eight below; urgency (writing), state, has_begun, result, link and worker of every job in here */
         pthread_cond_t wake;  /* a job was queued, or stopping; waits by the monotonic clock */
         struct job_list queued[_JOB_URGENCY_MAX];
         struct job_list finished;
         struct pace pace; /* of background work */
         unsigned max_scrubs; /* that run at a time */
         unsigned n_jobs;  /* queued and running */
-        unsigned n_awaited; /* JOB_WAITING among them */
-        bool stopping;
+        _Atomic unsigned n_awaited; /* JOB_WAITING among them; read without the lock too, as the next two */
+        _Atomic unsigned n_urgent;  /* for which no thread may be in the idle class */
+        _Atomic bool stopping;
 
         unsigned n_threads;
         struct worker workers[];
@@ -67,6 +68,10 @@ struct worker_pool {
 
 static bool is_background(enum job_urgency urgency) {
         return urgency == JOB_SCRUB || urgency == JOB_FILL;
+}
+
+static bool may_be_idle(enum job_urgency urgency) {
+        return is_background(urgency) || urgency == JOB_AUDIT;
 }
 
 /* The counter cannot overflow: it is written only when the list was empty, or part of it was taken, which resets it first. */
@@ -79,8 +84,8 @@ static void wake_loop(struct worker_pool *pool) {
 /* Lock held. */
 static void finish_job(struct worker_pool *pool, struct job *job, int r) {
         pool->n_jobs--;
-        if (job->urgency == JOB_WAITING)
-                pool->n_awaited--;
+        pool->n_awaited -= job->urgency == JOB_WAITING;
+        pool->n_urgent -= !may_be_idle(job->urgency);
         job->state = JOB_STATE_FINISHED;
         job->result = r;
         if (TAILQ_EMPTY(&pool->finished))
@@ -136,9 +141,16 @@ static void set_class(pid_t tid, int policy) {
         (void) sched_setscheduler(tid, policy, &(struct sched_param){});
 }
 
+/* On a busy machine a step in the idle class may take seconds, and its thread is wanted. */
+static void end_idle_steps(struct worker_pool *pool) {
+        for (unsigned i = 0; i < pool->n_threads; i++)
+                if (pool->workers[i].is_idle)
+                        set_class(pool->workers[i].tid, pool->policy);
+}
+
 /*
- * Runs a step in the idle class: on a busy machine it takes only what others leave. It ends early when a client begins to wait,
- * for this job or for one that this thread may be needed for: the loop thread notes that first and looks at is_idle then, this
+ * Runs a step in the idle class: on a busy machine it takes only what others leave. That ends early when this job or one that this
+ * thread may be needed for is urgent, or the pool is stopped: the loop thread notes that first and looks at is_idle then, this
  * thread does the opposite, so that at least one of them notices.
  */
 static int run_idle_step(struct worker *worker, struct job *job) {
@@ -146,7 +158,7 @@ static int run_idle_step(struct worker *worker, struct job *job) {
 
         worker->is_idle = true;
         set_class(0, SCHED_IDLE);
-        if ((!is_background(job->urgency) && job->urgency != JOB_AUDIT) || worker_pool_is_awaited(worker->pool))
+        if (worker->pool->n_urgent > 0 || worker->pool->stopping)
                 set_class(0, worker->pool->policy);
         r = job->step(job);
         set_class(0, worker->pool->policy);
@@ -157,7 +169,7 @@ static int run_idle_step(struct worker *worker, struct job *job) {
 static int run_step(struct worker *worker, struct job *job) {
         enum job_urgency urgency = job->urgency;
 
-        if (worker->pool->may_idle && job->step_may_idle && (is_background(urgency) || urgency == JOB_AUDIT))
+        if (worker->pool->may_idle && job->step_may_idle && may_be_idle(urgency))
                 return run_idle_step(worker, job);
         return job->step(job);
 }
@@ -378,6 +390,7 @@ struct worker_pool *worker_pool_free(struct worker_pool *pool) {
         assert(!pool->in_done);
         pthread_mutex_lock(&pool->lock);
         pool->stopping = true;
+        end_idle_steps(pool);
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->lock);
         for (unsigned i = 0; i < pool->n_threads; i++)
@@ -417,22 +430,15 @@ unsigned worker_pool_n_jobs(struct worker_pool *pool) {
 }
 
 bool worker_pool_is_awaited(struct worker_pool *pool) {
-        bool is_awaited;
-
-        pthread_mutex_lock(&pool->lock);
-        is_awaited = pool->n_awaited > 0;
-        pthread_mutex_unlock(&pool->lock);
-        return is_awaited;
+        return pool->n_awaited > 0;
 }
 
 /* Lock held. */
 static void queue_job(struct worker_pool *pool, struct job *job) {
         job->state = JOB_STATE_QUEUED;
         TAILQ_INSERT_TAIL(&pool->queued[job->urgency], job, link);
-        if (job->urgency == JOB_WAITING)
-                for (unsigned i = 0; i < pool->n_threads; i++)
-                        if (pool->workers[i].is_idle)
-                                set_class(pool->workers[i].tid, pool->policy);
+        if (!may_be_idle(job->urgency))
+                end_idle_steps(pool);
         pthread_cond_signal(&pool->wake);
 }
 
@@ -441,8 +447,8 @@ void worker_pool_submit(struct worker_pool *pool, struct job *job) {
         pthread_mutex_lock(&pool->lock);
         pool->n_jobs++;
         job->has_begun = false;
-        if (job->urgency == JOB_WAITING)
-                pool->n_awaited++;
+        pool->n_awaited += job->urgency == JOB_WAITING;
+        pool->n_urgent += !may_be_idle(job->urgency);
         queue_job(pool, job);
         pthread_mutex_unlock(&pool->lock);
 }
@@ -452,8 +458,10 @@ void worker_pool_raise(struct worker_pool *pool, struct job *job, enum job_urgen
         if (urgency < job->urgency) {
                 if (job->state == JOB_STATE_QUEUED)
                         TAILQ_REMOVE(&pool->queued[job->urgency], job, link);
-                if (urgency == JOB_WAITING && job->state != JOB_STATE_FINISHED)
-                        pool->n_awaited++;
+                if (job->state != JOB_STATE_FINISHED) {
+                        pool->n_awaited += urgency == JOB_WAITING;
+                        pool->n_urgent += !may_be_idle(urgency) && may_be_idle(job->urgency);
+                }
                 job->urgency = urgency;
                 if (job->state == JOB_STATE_QUEUED)
                         queue_job(pool, job);

@@ -477,7 +477,7 @@ static void note_end(struct job *job, int r) {
         ((struct class_facts *) job)->n_done++;
 }
 
-enum meanwhile { NOTHING, RAISED, OTHER_AWAITED };
+enum meanwhile { NOTHING, RAISED, OTHER_AWAITED, OTHER_LOW };
 
 /* Runs one job; in the middle of it @meanwhile happens. */
 static struct class_facts classes_of(struct fixture *fixture, enum job_urgency urgency, bool may_idle, enum meanwhile meanwhile) {
@@ -498,7 +498,8 @@ static struct class_facts classes_of(struct fixture *fixture, enum job_urgency u
                 ;
         if (meanwhile == RAISED)
                 worker_pool_raise(fixture->pool, &facts.job, JOB_WAITING);
-        if (meanwhile == OTHER_AWAITED) {
+        if (meanwhile == OTHER_AWAITED || meanwhile == OTHER_LOW) {
+                other.job.urgency = meanwhile == OTHER_LOW ? JOB_LOW : JOB_WAITING;
                 other.n_done = 0;
                 worker_pool_submit(fixture->pool, &other.job);
                 sem_post(&fixture->go);
@@ -506,7 +507,32 @@ static struct class_facts classes_of(struct fixture *fixture, enum job_urgency u
         sem_post(&fixture->go);
         while (facts.n_done == 0 || other.n_done == 0)
                 assert_true(event_base_loop(fixture->base, EVLOOP_ONCE) >= 0);
+        (void) sem_trywait(&fixture->entered); /* of the other one */
         return facts;
+}
+
+static int note_class_of_stopped(struct job *job) {
+        struct class_facts *facts = (struct class_facts *) job;
+
+        sem_post(facts->entered);
+        while (sched_getscheduler(0) == SCHED_IDLE) /* else the test hangs: nothing else ends it */
+                ;
+        facts->after = sched_getscheduler(0);
+        return 0;
+}
+
+static void class_at_the_end_of(struct fixture *fixture) {
+        struct class_facts facts = {
+                .job = {.urgency = JOB_SCRUB, .step = note_class_of_stopped, .done = note_end, .step_may_idle = true},
+                .entered = &fixture->entered,
+        };
+
+        worker_pool_submit(fixture->pool, &facts.job);
+        while (sem_wait(&fixture->entered) < 0)
+                ;
+        fixture->pool = worker_pool_free(fixture->pool);
+        assert_int_equal(facts.after, SCHED_OTHER);
+        assert_int_equal(facts.n_done, 1);
 }
 
 static void background_work_takes_what_others_leave_until_a_client_waits(void **state) {
@@ -525,10 +551,12 @@ static void background_work_takes_what_others_leave_until_a_client_waits(void **
         facts = classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, OTHER_AWAITED);
         assert_int_equal(facts.before, SCHED_IDLE);
         assert_int_equal(facts.after, SCHED_OTHER); /* or who waits would wait for what others leave */
+        assert_int_equal(classes_of(fixture, JOB_SCRUB, /* may_idle= */ true, OTHER_LOW).after, SCHED_OTHER);
         assert_int_equal(classes_of(fixture, JOB_AUDIT, true, NOTHING).after, SCHED_IDLE);
         assert_int_equal(classes_of(fixture, JOB_FILL, /* may_idle= */ false, NOTHING).before, SCHED_OTHER);
         assert_int_equal(classes_of(fixture, JOB_WAITING, /* may_idle= */ true, NOTHING).before, SCHED_OTHER);
         assert_int_equal(classes_of(fixture, JOB_LOW, /* may_idle= */ true, NOTHING).before, SCHED_OTHER);
+        class_at_the_end_of(fixture);
 }
 
 static void a_pace_averages_out_and_saves_nothing_up(void **state) {
