@@ -44,6 +44,15 @@ const struct clear_method *clearing_background_method(const struct clearing *cle
         return clearing_method(clearing, extent_bytes < clearing->batch_bytes ? extent_bytes : clearing->batch_bytes);
 }
 
+struct clear_figures clearing_background_figures(const struct clearing *clearing, uint64_t extent_bytes) {
+        const struct clear_calibration *calibration = atomic_load(&clearing->calibration);
+        uint64_t slice_bytes = extent_bytes < clearing->batch_bytes ? extent_bytes : clearing->batch_bytes;
+
+        if (clearing->configured || !calibration)
+                return (struct clear_figures) {CLEAR_NOT_MEASURED, CLEAR_NOT_MEASURED};
+        return clear_calibration_figures(calibration, slice_bytes);
+}
+
 size_t clearing_batch_pages(const struct clearing *clearing, bool awaited) {
         return (awaited ? CLEARING_UNIT_BYTES : clearing->batch_bytes) / clear_base_page_bytes();
 }
@@ -195,8 +204,9 @@ static int measure_threads(struct clearing *clearing, void *addr, uint64_t bytes
         struct clearing_threads threads;
         int r;
 
+        /* For pieces of the size that is tried: what is best for larger ones may be something else there. */
         if (!method)
-                method = clear_calibration_method(&clearing->state, clearing->batch_bytes);
+                method = clear_calibration_method(&clearing->state, CLEARING_THREADS_MIN_BYTES / 2);
         r = clearing_threads_measure(method, addr, bytes, stop, userdata, &threads);
 
         clearing->state.used_ns += threads.used_ns;

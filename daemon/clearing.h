@@ -57,6 +57,8 @@ void clearing_done(struct clearing *clearing);
 const struct clear_method *clearing_method(const struct clearing *clearing, uint64_t n_bytes);
 /* Any thread. For an extent that nobody waits for: it is cleared in batches, or is less than one. */
 const struct clear_method *clearing_background_method(const struct clearing *clearing, uint64_t extent_bytes);
+/* Any thread. What was measured of that method; CLEAR_NOT_MEASURED for what was not. */
+struct clear_figures clearing_background_figures(const struct clearing *clearing, uint64_t extent_bytes);
 /* Any thread. Base pages of a slice; for CLEARING_UNIT_BYTES where a client waits. */
 size_t clearing_batch_pages(const struct clearing *clearing, bool awaited);
 

@@ -35,15 +35,21 @@ void broker_fill_status(const struct broker *broker, struct wire_d_status *ret_s
         }
 }
 
+/* Of which all are, or which most of its memory is. */
+static uint64_t usual_extent_bytes(const struct node_pool *np) {
+        return np->pool->extent_bytes > 0 ? np->pool->extent_bytes : UINT64_MAX;
+}
+
 /* What this pool's extents are cleared with in the background. */
 static const char *clear_method_of(const struct node_pool *np, const struct clearing *clearing) {
         if (!clearing->configured && clearing_is_wanted(clearing))
                 return "";
-        return clearing_background_method(clearing, np->pool->extent_bytes > 0 ? np->pool->extent_bytes : UINT64_MAX)->name;
+        return clearing_background_method(clearing, usual_extent_bytes(np))->name;
 }
 
 static void fill_pool_row(const struct broker *broker, const struct node_pool *np, struct wire_pool_row *ret_row) {
         const struct clearing *clearing = stock_clearing(broker->stock, np->node);
+        struct clear_figures figures = clearing_background_figures(clearing, usual_extent_bytes(np));
 
         *ret_row = (struct wire_pool_row) {
                 .node = np->node,
@@ -71,6 +77,8 @@ static void fill_pool_row(const struct broker *broker, const struct node_pool *n
                 .paced_wait_ms = pool_paced_wait_ms(np, clock_ms()),
                 .audited_bytes_total = np->audited_bytes_total,
                 .n_audit_errors = np->n_audit_errors,
+                .clear_speed = figures.gb_per_s > 0 ? (uint16_t) (10 * figures.gb_per_s + 0.5) : 0,
+                .clear_survival = figures.survival_percent >= 0 ? (uint16_t) figures.survival_percent : WIRE_SURVIVAL_UNKNOWN,
         };
         memcpy(ret_row->name, np->pool->name, sizeof(ret_row->name));
         (void) snprintf(ret_row->clear_method, sizeof(ret_row->clear_method), "%s", clear_method_of(np, clearing));

@@ -49,8 +49,14 @@ static json_t *pool_to_json(const struct hugezero_pool_info *pool) {
                           (json_int_t) pool->n_extents_ready, "exact", (json_int_t) pool->n_exact_total, "cut",
                           (json_int_t) pool->n_cut_total, "grown", (json_int_t) pool->n_grown_total, "built",
                           (json_int_t) pool->n_built_total, "zeroed_bytes", (json_int_t) pool->zeroed_bytes_total);
-        _cleanup_json_ json_t *node = json_pack("{s:s?, s:I, s:I, s:I, s:I, s:I, s:I}", "clear_method",
-                                                *pool->clear_method ? pool->clear_method : NULL, "workers",
+        _cleanup_json_ json_t *node = json_pack("{s:s?, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "clear_method",
+                                                *pool->clear_method ? pool->clear_method : NULL, "clear_gb_per_s",
+                                                pool->clear_speed > 0 ? json_real(pool->clear_speed / 10.0) : json_null(),
+                                                "clear_survival_percent",
+                                                pool->clear_survival_percent != UINT16_MAX ?
+                                                        json_integer(pool->clear_survival_percent) :
+                                                        json_null(),
+                                                "workers",
                                                 (json_int_t) pool->n_workers, "fill_threads", (json_int_t) pool->n_fill_threads,
                                                 "scrub_threads", (json_int_t) pool->n_scrub_threads,
                                                 "paced_wait_ms", (json_int_t) pool->paced_wait_ms, "audited_bytes",

@@ -107,7 +107,7 @@ const char *ctl_format_age(uint64_t ms, char buffer[CTL_AGE_BYTES]);
 #define CTL_THREADS_BYTES 48
 const char *ctl_format_threads(uint32_t n_worth, uint32_t n_workers, char buffer[CTL_THREADS_BYTES]);
 
-/* "avx2-nt", or "avx2-nt (POOL), memset (POOL)" where the pools of the node differ. For free(). */
+/* "avx2-nt (99.0 GB/s, leaves 98 % of a warm cache)"; of each pool, with its name, where those of the node differ. For free(). */
 char *ctl_new_methods_text(const struct hugezero_status *status, int32_t node);
 
 /* Prints and frees @json (NULL: out of memory). Returns an exit code. */

@@ -81,3 +81,5 @@ void clear_calibration_choose(struct clear_calibration *calibration);
  * is good for large slices may be bad for small ones.
  */
 const struct clear_method *clear_calibration_method(const struct clear_calibration *calibration, size_t n_bytes);
+/* What was measured of the method for slices of @n_bytes; CLEAR_NOT_MEASURED for what was not. */
+struct clear_figures clear_calibration_figures(const struct clear_calibration *calibration, size_t n_bytes);

@@ -141,12 +141,28 @@ void clear_calibration_choose(struct clear_calibration *calibration) {
                         choose_unmeasured(calibration, slice, measured);
 }
 
-const struct clear_method *clear_calibration_method(const struct clear_calibration *calibration, size_t n_bytes) {
+/* The largest one that is not larger than @n_bytes, or n_slices. */
+static size_t find_slice(const struct clear_calibration *calibration, size_t n_bytes) {
         size_t slice = 0;
 
         if (calibration->n_slices == 0 || n_bytes < calibration->slice_bytes[0])
-                return clear_method_cached();
+                return calibration->n_slices;
         while (slice + 1 < calibration->n_slices && calibration->slice_bytes[slice + 1] <= n_bytes)
                 slice++;
-        return calibration->chosen[slice];
+        return slice;
+}
+
+const struct clear_method *clear_calibration_method(const struct clear_calibration *calibration, size_t n_bytes) {
+        size_t slice = find_slice(calibration, n_bytes);
+
+        return slice < calibration->n_slices ? calibration->chosen[slice] : clear_method_cached();
+}
+
+struct clear_figures clear_calibration_figures(const struct clear_calibration *calibration, size_t n_bytes) {
+        size_t slice = find_slice(calibration, n_bytes);
+
+        for (size_t i = 0; slice < calibration->n_slices && i < calibration->n_methods; i++)
+                if (calibration->methods[i] == calibration->chosen[slice])
+                        return calibration->figures[i][slice];
+        return (struct clear_figures) {CLEAR_NOT_MEASURED, CLEAR_NOT_MEASURED};
 }

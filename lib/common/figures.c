@@ -52,6 +52,8 @@ void figures_of_pool(const struct wire_pool_row *from, struct hugezero_pool_info
                 .audited_bytes_total = from->audited_bytes_total,
                 .n_audit_errors_total = from->n_audit_errors,
                 .n_scrub_threads = from->n_scrub_threads,
+                .clear_speed = from->clear_speed,
+                .clear_survival_percent = from->clear_survival,
         };
         memcpy(ret_pool->name, from->name, sizeof(ret_pool->name));
         memcpy(ret_pool->clear_method, from->clear_method, sizeof(ret_pool->clear_method));

@@ -401,7 +401,9 @@ static void code_pool_row(struct cursor *c, struct wire_pool_row *row) {
         INTEGER(c, row->audited_bytes_total);
         INTEGER(c, row->n_audit_errors);
         INTEGER(c, row->n_scrub_threads);
-        RESERVED(c, row->reserved);
+        INTEGER(c, row->clear_speed);
+        INTEGER(c, row->clear_survival);
+        REQUIRE(c, row->clear_survival, row->clear_survival <= 100 || row->clear_survival == WIRE_SURVIVAL_UNKNOWN);
         REQUIRE(c, row->node, row->node >= 0);
 }
 

@@ -189,8 +189,11 @@ struct wire_pool_row { /* 224 bytes each, from offset 24 */
         char clear_method[WIRE_METHOD_NAME_BYTES];                     /* of the node; empty: not measured yet */
         uint32_t n_workers, n_fill_threads; /* of the node; n_fill_threads 0: how many are worth it was not measured yet */
         uint64_t paced_wait_ms, audited_bytes_total, n_audit_errors; /* since start */
-        uint32_t n_scrub_threads, reserved; /* as n_fill_threads */
+        uint32_t n_scrub_threads; /* as n_fill_threads */
+        uint16_t clear_speed;     /* of clear_method, in 0.1 GB/s; 0: not measured */
+        uint16_t clear_survival;  /* per cent of a warm cache that it leaves; WIRE_SURVIVAL_UNKNOWN: not measured */
 };
+#define WIRE_SURVIVAL_UNKNOWN UINT16_MAX
 #define WIRE_MAX_POOL_ROWS 18 /* (4096 - 24) / 224 */
 
 struct wire_d_pools {

@@ -24,10 +24,10 @@ EXTENT = ("<QBBhI", "bytes item page_shift node reserved")
 STATUS = ("<32s18Q", "daemon_version uptime_ms n_clients n_waiting n_pool_rows n_grants n_extents_granted n_granted_total"
           " n_refused_total n_exact n_cut n_grown n_built zeroed_bytes_total granted_bytes_total scrubbed_bytes_total"
           " n_fds_in_flight n_doubts capped_at_extents")  # fmt: skip
-POOL = ("<32siI16Q16sII3QII", "name node n_extents_ready page_size_bytes extent_bytes target_bytes ready_bytes granted_bytes returned_bytes"
+POOL = ("<32siI16Q16sII3QIHH", "name node n_extents_ready page_size_bytes extent_bytes target_bytes ready_bytes granted_bytes returned_bytes"
         " filling_bytes shortfall_bytes pinned_bytes kernel_free_bytes largest_ready_bytes n_exact n_cut n_grown n_built"
         " zeroed_bytes_total clear_method n_workers n_fill_threads paced_wait_ms audited_bytes_total n_audit_errors"
-        " n_scrub_threads reserved")  # fmt: skip
+        " n_scrub_threads clear_speed clear_survival")  # fmt: skip
 LIMIT = ("<IHHQQ", "uid kind reserved used limit")
 GRANT = ("<QIIIhBBQQQQ32sQ", "grant_id extent uid pid node page_shift state bytes age_ms dev ino pool reserved")
 

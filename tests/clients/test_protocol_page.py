@@ -212,7 +212,7 @@ def test_the_end_of_the_connection_is_told(peers):
 
 
 def pool_row(idx):
-    return struct.pack(hz.POOL[0], b"pool%d" % idx, idx, *range(17), b"method", *range(6), 0)
+    return struct.pack(hz.POOL[0], b"pool%d" % idx, idx, *range(17), b"method", *range(6), 7, 8)
 
 
 def test_tables_in_several_messages(peers):
@@ -221,7 +221,7 @@ def test_tables_in_several_messages(peers):
     peer.send(struct.pack("<HHIIIII", hz.D_POOLS, 0, 2, 30, 18, 12, 0) + b"".join(map(pool_row, range(18, 30))))
     rows = client.pools()
     assert [row["name"] for row in rows] == [f"pool{idx}" for idx in range(30)]
-    assert list(rows[29].values())[1:] == [29, *range(17), "method", *range(6)]
+    assert list(rows[29].values())[1:] == [29, *range(17), "method", *range(6), 7, 8]
     assert [peer.recv(4096)[8:] for _ in range(2)] == [struct.pack("<II", 0, 0), struct.pack("<II", 18, 0)]
 
     def grant_row(idx):

@@ -106,7 +106,9 @@ def test_memory_comes_back_renewed_however_qemu_ends(start_machine, start_child,
     # QEMU opened it by path: who else has may keep it unnoticed, so that it goes back to the kernel, pages and all
     assert before not in hugetlb_files(daemon.pid)
     assert daemon.status()["scrubbed_bytes_total"] == 0
-    assert daemon.stderr() == said, "the daemon did not even try to keep it"
+    # What was measured is told whenever there was time for it
+    told = [line for line in daemon.stderr()[len(said) :].splitlines() if "; clears, as measured" not in line]
+    assert told == [], "the daemon did not even try to keep it"
     child = start_child(uid=NOBODY, groups=[GROUP], cgroup=service)
     (extent,) = child.call(holder.acquire, daemon.socket_path, SIZE)
     assert extent.inode != before

@@ -130,10 +130,13 @@ def test_methods_are_measured_once_on_each_node_and_the_choice_is_shown(start_da
     answer = daemon.control("status")
     for row in rows:
         assert row["n_workers"] >= row["n_scrub_threads"] >= 0
-        assert f"node {row['node']}: clears by {row['clear_method']}, fills by " in answer.stdout
+        assert re.search(rf"node {row['node']}: clears by {row['clear_method']} \([\d.]+ GB/s(, leaves \d+ % of a warm cache)?\), fills by ", answer.stdout)
     answer = daemon.control("doctor")
     for row in rows:
-        assert f"clearing: node {row['node']}: by {row['clear_method']}; fills by " in answer.stdout
+        assert re.search(rf"clearing: node {row['node']}: by {row['clear_method']} \([\d.]+ GB/s.*\); fills by ", answer.stdout)
+    (shown,) = json.loads(daemon.control("status", "--json").stdout)["pools"]
+    assert shown["clear_gb_per_s"] == row["clear_speed"] / 10 > 0
+    assert shown["clear_survival_percent"] == (None if row["clear_survival"] == 65535 else row["clear_survival"])
 
 
 def test_threads_are_measured_with_a_configured_method_too(start_daemon):
@@ -153,10 +156,18 @@ def test_each_pool_of_a_node_is_told_its_own_method(start_daemon):
     need_pages(96)
     daemon = start_daemon(pools=["2M:2M:64M", "2M:64M:128M"])
     need_measuring(daemon.build)
-    rows = {row["pool"] if "pool" in row else row["name"]: row["clear_method"] for row in wait_measured(daemon)}
-    expected = rows["pool0"] if len(set(rows.values())) == 1 else ", ".join(f"{method} ({name})" for name, method in rows.items())
-    assert f": clears by {expected}, fills by " in daemon.control("status").stdout
-    assert f": by {expected}; fills by " in daemon.control("doctor").stdout
+    wait_measured(daemon)
+
+    def is_told():
+        rows = sorted(daemon.pools(), key=lambda row: row["name"])
+        if len({(row["clear_method"], row["clear_speed"]) for row in rows}) == 1:
+            expected = rf"{rows[0]['clear_method']} \([^)]*\)"
+        else:
+            expected = ", ".join(rf"{row['clear_method']} \([\d.]+ GB/s, [^)]*{row['name']}\)" for row in rows)
+        texts = rf": clears by {expected}, fills by ", rf": by {expected}; fills by "
+        return all(re.search(text, daemon.control(verb).stdout) for text, verb in zip(texts, ("status", "doctor")))
+
+    wait_until(is_told, "status and doctor tell what was measured last")
 
 
 def test_a_client_that_comes_while_methods_are_measured_gets_its_memory(start_daemon, start_child):

@@ -180,14 +180,16 @@ static const struct vector vectors[] = {
                                 .paced_wait_ms = 16,
                                 .audited_bytes_total = 17,
                                 .n_audit_errors = 0x4847464544434241,
-                                .n_scrub_threads = 0x54535251}}}},
+                                .n_scrub_threads = 0x54535251,
+                                .clear_speed = 0x6261,
+                                .clear_survival = 0x0063}}}},
          "4700 0000 0c000000  01020304 00010203 01000000 00000000"
          "64656661756c7400 0000000000000000 0000000000000000 0000000000000000  01020304 11121314"
          "0100000000000000 0200000000000000"
          "0300000000000000 0400000000000000 0500000000000000 0600000000000000 0700000000000000 0800000000000000"
          "0900000000000000 0a00000000000000 0b00000000000000"
          "0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 1112131415161718"
-         "617678322d6e7400 0000000000000000 21222324 31323334 1000000000000000 1100000000000000 4142434445464748 51525354 00000000"},
+         "617678322d6e7400 0000000000000000 21222324 31323334 1000000000000000 1100000000000000 4142434445464748 51525354 6162 6300"},
         {"D_GRANTS",
          WIRE_TO_CLIENT,
          {.op = WIRE_D_GRANTS,
@@ -396,7 +398,7 @@ static void reserved_bytes_are_zero(void **state) {
                 {"C_ACQUIRE", 10, 2},     {"C_ACQUIRE", 16 + 22, 2}, {"C_ACQUIRE", 16 + 24, 8}, {"C_ACQUIRE", 80 + 22, 10},
                 {"C_CANCEL", 12, 4},      {"C_RELEASE", 20, 4},      {"C_POOLS", 12, 4},        {"C_GRANTS", 20, 4},
                 {"D_HELLO", 26, 2},       {"D_GRANT", 26, 6},        {"D_GRANT", 32 + 12, 4},   {"D_GRANT", 48 + 12, 4},
-                {"D_REFUSED", 14, 2},     {"D_RELOADED", 10, 6},   {"D_POOLS", 20, 4},        {"D_POOLS", 24 + 220, 4},
+                {"D_REFUSED", 14, 2},     {"D_RELOADED", 10, 6},   {"D_POOLS", 20, 4},
                 {"D_GRANTS", 16 + 88, 8}, {"C_RESIZE", 20, 4},      {"C_LIMITS", 14, 2},      {"D_LIMITS", 16 + 6, 2},
         };
         uint8_t bytes[WIRE_MAX_MESSAGE_BYTES];
@@ -455,6 +457,8 @@ static void wrong_values_are_refused(void **state) {
                 {"C_ACQUIRE", 16 + 33, "c3a9", "a letter beyond ASCII in the name"},
                 {"C_ACQUIRE", 16 + 63, "61", "a letter in the last byte"},
                 {"C_ACQUIRE", 80 + 63, "46", "a name without an end"},
+                {"D_POOLS", 24 + 222, "6500", "101 per cent of a cache"},
+                {"D_POOLS", 24 + 222, "feff", "a survival that is nearly unknown"},
                 {"D_HELLO", 8, "485a455b", "magic"},
                 {"D_HELLO", 12, "0000", "version 0"},
                 {"D_HELLO", 14, "0000", "no items"},
