@@ -3,6 +3,7 @@
  * hugezeroctl bench clear: every method of the clearing engine beside the kernel's fault path, on hugetlb memory of its own,
  * what calibration chooses here, and what it does to a neighbour. No daemon is needed.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -28,11 +29,10 @@ static const char help[] = "Usage: hugezeroctl bench clear [OPTIONS]\n"
                            "  --page-size SIZE   pages of this size (default: the system's default)\n"
                            "  --node NODE        on this node (default: the one of the current CPU)\n"
                            "  --runs N           runs of each (default: 5)\n"
+                           "  --no-harm          leave out the pointer chase, which takes most of the time\n"
                            "  --json             one JSON object\n"
                            "  --socket PATH      accepted; no daemon is needed\n"
                            "  --help             this text\n";
-
-static const char *const harm_names[BENCH_N_HARMS] = {"kernel", "memset", "chosen"};
 
 struct result {
         struct bench_speeds speeds;
@@ -101,17 +101,21 @@ static json_t *chunks_json(const struct bench *bench, const struct result *resul
         return chunks;
 }
 
+static const char *harm_name(const struct bench_harms *harms, size_t row) {
+        return harms->methods[row] ? harms->methods[row]->name : "kernel";
+}
+
 static json_t *harms_json(const struct bench_harms *harms) {
         json_t *rows = json_array();
         if (harms->neighbour_cpu < 0) {
                 json_decref(rows);
                 return json_null();
         }
-        for (size_t harm = 0; harm < BENCH_N_HARMS; harm++)
+        for (size_t harm = 0; harm < harms->n_rows; harm++)
                 for (size_t paced = 0; paced < 2; paced++) {
                         const struct bench_harm *cell = &harms->cells[harm][paced];
                         (void) json_array_append_new(
-                                rows, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:i}", "what", harm_names[harm],
+                                rows, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:i}", "what", harm_name(harms, harm),
                                                 "pace_bytes_per_s",
                                                 paced ? json_integer((json_int_t) BENCH_PACE_BYTES_PER_S) : json_null(),
                                                 "slowdown", number_or_null(cell->slowdown), "min", number_or_null(cell->min),
@@ -176,13 +180,13 @@ static int print_harms(const struct bench_harms *harms) {
         static const struct ctl_column columns[] = {{"BESIDE", false}, {"PACE", false}, {"GB/s", true}, {"SLOWER", true},
                                                     {"MIN", true},     {"MAX", true},   {"RUNS", true}, {"DISCARDED", true}};
         if (harms->neighbour_cpu < 0)
-                return puts("harm: not measured, there is one CPU only") == EOF ? CTL_EXIT_FAILED : CTL_EXIT_OK;
+                return puts("harm: not measured (--no-harm, or there is one CPU only)") == EOF ? CTL_EXIT_FAILED : CTL_EXIT_OK;
         printf("pointer chase over 8 MiB on CPU %d, clearing on CPU %d\n", harms->neighbour_cpu, harms->cpu);
         struct libscols_table *table = ctl_table_new(columns, 8);
-        for (size_t harm = 0; harm < BENCH_N_HARMS; harm++)
+        for (size_t harm = 0; harm < harms->n_rows; harm++)
                 for (size_t paced = 0; paced < 2; paced++) {
                         const struct bench_harm *cell = &harms->cells[harm][paced];
-                        const char *const words[] = {harm_names[harm], paced ? "2 GiB/s" : "none"};
+                        const char *const words[] = {harm_name(harms, harm), paced ? "2 GiB/s" : "none"};
                         struct ctl_figure figures[] = {{cell->gb_per_s, 2}, {cell->slowdown, 2}, {cell->min, 2}, {cell->max, 2},
                                                        {cell->n_runs, 0}, {cell->n_discarded, 0}};
                         for (size_t idx = 0; idx < 4 && !cell->n_runs; idx++)
@@ -220,23 +224,24 @@ static int calibrate(const struct bench *bench, char *memory, struct clear_calib
         return CTL_EXIT_OK;
 }
 
-static int measure(const struct bench *bench, char *memory, struct result *ret_result) {
+static int measure(const struct bench *bench, char *memory, bool with_harm, struct result *ret_result) {
         int exit_code = bench_speeds_measure(bench, memory, &ret_result->speeds);
         if (exit_code == CTL_EXIT_OK)
                 exit_code = calibrate(bench, memory, &ret_result->calibration);
-        if (exit_code != CTL_EXIT_OK)
+        ret_result->harms = (struct bench_harms){.cpu = -1, .neighbour_cpu = -1};
+        if (exit_code != CTL_EXIT_OK || !with_harm)
                 return exit_code;
-        return bench_harms_measure(bench, memory, clear_calibration_method(&ret_result->calibration, CLEAR_BATCH_BYTES),
-                                   &ret_result->harms);
+        return bench_harms_measure(bench, memory, &ret_result->harms);
 }
 
 /* Returns an exit code, or -1: go on. */
-static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *bench) {
-        static const struct option options[] = {
+static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *bench, int *ret_no_harm) {
+        const struct option options[] = {
                 CTL_OPTIONS_COMMON,
                 CTL_OPTIONS_JSON,
                 BENCH_OPTIONS_AMOUNT,
                 BENCH_OPTIONS_PAGES,
+                {"no-harm", no_argument, ret_no_harm, 1},
                 {},
         };
         return bench_parse_options(ctl, argc, argv, options, help, bench);
@@ -245,7 +250,7 @@ static int parse_options(struct ctl *ctl, int argc, char *argv[], struct bench *
 int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]) {
         struct bench bench = {.ctl = ctl, .node = HUGEZERO_NODE_ANY, .bytes = DEFAULT_BYTES, .n_runs = DEFAULT_RUNS};
         struct result result;
-        int exit_code = parse_options(ctl, argc, argv, &bench);
+        int no_harm = 0, exit_code = parse_options(ctl, argc, argv, &bench, &no_harm);
         if (exit_code >= 0)
                 return exit_code;
         exit_code = bench_choose_memory(&bench);
@@ -260,12 +265,17 @@ int bench_verb_clear(struct ctl *ctl, int argc, char *argv[]) {
         char *reserved = mmap(NULL, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         char *memory =
                 reserved + (bench.page_size_bytes - (uintptr_t) reserved % bench.page_size_bytes) % bench.page_size_bytes;
-        int r = reserved == MAP_FAILED ? negative_errno() : bench_kernel_map_at(&bench, memory, bench.bytes, true);
+        if (reserved == MAP_FAILED) {
+                ctl_error("taking %" PRIu64 " bytes of address space: %s; give less with --bytes, or raise the limit (ulimit -v)",
+                          (uint64_t) reserved_bytes, strerror(errno));
+                return CTL_EXIT_FAILED;
+        }
+        int r = bench_kernel_map_at(&bench, memory, bench.bytes, true);
         if (r < 0) {
                 ctl_error("taking memory: %" PRIu64 " bytes of hugepages: %s", bench.bytes, strerror(-r));
                 return CTL_EXIT_FAILED;
         }
-        exit_code = measure(&bench, memory, &result);
+        exit_code = measure(&bench, memory, !no_harm, &result);
         (void) munmap(reserved, reserved_bytes);
         if (exit_code != CTL_EXIT_OK)
                 return exit_code;

@@ -34,7 +34,7 @@ double bench_speeds_of(const struct bench_speeds *speeds, const struct clear_met
 #define BENCH_HARM_RING_BYTES ((size_t) 8 << 20)   /* working set of the neighbour: in the cache that the CPUs share */
 #define BENCH_PACE_BYTES_PER_S (UINT64_C(2) << 30) /* what the daemon's background work keeps to by default */
 
-enum { BENCH_HARM_KERNEL, BENCH_HARM_MEMSET, BENCH_HARM_CHOSEN, BENCH_N_HARMS };
+enum { BENCH_MAX_HARMS = 1 + CLEAR_CALIBRATE_MAX_METHODS }; /* the kernel's faults, and each method that can be used here */
 
 struct bench_harm {
         unsigned n_runs, n_discarded; /* of the latter the neighbour's idle times differed too much */
@@ -43,10 +43,11 @@ struct bench_harm {
 };
 
 struct bench_harms {
-        int cpu, neighbour_cpu;                    /* the latter -1: there is one CPU only, nothing was measured */
-        struct bench_harm cells[BENCH_N_HARMS][2]; /* at full speed, at the pace */
+        int cpu, neighbour_cpu; /* the latter -1: there is one CPU only, nothing was measured */
+        size_t n_rows;
+        const struct clear_method *methods[BENCH_MAX_HARMS]; /* NULL: the kernel faults pages in */
+        struct bench_harm cells[BENCH_MAX_HARMS][2];         /* at full speed, at the pace */
 };
 
-/* How much slower a pointer chase on another CPU becomes. @memory as above; @chosen: what calibration chose for slices. */
-int bench_harms_measure(const struct bench *bench, char *memory, const struct clear_method *chosen,
-                        struct bench_harms *ret_harms);
+/* How much slower a pointer chase on another CPU becomes. @memory as above. */
+int bench_harms_measure(const struct bench *bench, char *memory, struct bench_harms *ret_harms);

@@ -108,16 +108,16 @@ struct samples {
         double *slowdowns, *gb_per_s; /* one for each run that counts */
 };
 
-static int run_round(const struct work *template, const struct clear_method *const methods[BENCH_N_HARMS], void **ring,
-                     struct samples samples[BENCH_N_HARMS][2], struct bench_harms *harms) {
+static int run_round(const struct work *template, void **ring, struct samples samples[BENCH_MAX_HARMS][2],
+                     struct bench_harms *harms) {
         double idle_before = chase(ring);
-        for (size_t harm = 0; harm < BENCH_N_HARMS; harm++)
+        for (size_t harm = 0; harm < harms->n_rows; harm++)
                 for (size_t paced = 0; paced < 2; paced++) {
                         struct bench_harm *cell = &harms->cells[harm][paced];
                         if (cell->n_runs == template->bench->n_runs)
                                 continue;
                         struct work work = *template;
-                        work.method = methods[harm];
+                        work.method = harms->methods[harm];
                         work.pace_bytes_per_s = paced ? BENCH_PACE_BYTES_PER_S : 0;
                         double busy, gb_per_s, slowdown;
                         int r = chase_beside(&work, ring, &busy, &gb_per_s);
@@ -135,29 +135,28 @@ static int run_round(const struct work *template, const struct clear_method *con
 }
 
 static bool is_complete(const struct bench_harms *harms, unsigned n_runs) {
-        for (size_t harm = 0; harm < BENCH_N_HARMS; harm++)
+        for (size_t harm = 0; harm < harms->n_rows; harm++)
                 if (harms->cells[harm][0].n_runs < n_runs || harms->cells[harm][1].n_runs < n_runs)
                         return false;
         return true;
 }
 
-static int measure(const struct work *template, const struct clear_method *chosen, struct bench_harms *harms) {
-        const struct clear_method *const methods[] = {NULL, clear_method_cached(), chosen};
+static int measure(const struct work *template, struct bench_harms *harms) {
         unsigned n_runs = template->bench->n_runs;
-        struct samples samples[BENCH_N_HARMS][2];
-        _cleanup_free_ double *values = calloc((size_t) BENCH_N_HARMS * 2 * 2 * n_runs, sizeof(*values));
+        struct samples samples[BENCH_MAX_HARMS][2];
+        _cleanup_free_ double *values = calloc(harms->n_rows * 2 * 2 * n_runs, sizeof(*values));
         _cleanup_free_ void *ring = aligned_alloc(HUGE_PAGE_BYTES, BENCH_HARM_RING_BYTES);
         if (!values || !ring)
                 return -ENOMEM;
-        for (size_t idx = 0; idx < (size_t) BENCH_N_HARMS * 2; idx++)
+        for (size_t idx = 0; idx < harms->n_rows * 2; idx++)
                 samples[idx / 2][idx % 2] = (struct samples){values + 2 * idx * n_runs, values + (2 * idx + 1) * n_runs};
         (void) madvise(ring, BENCH_HARM_RING_BYTES, MADV_HUGEPAGE); /* so that it is the caches that count, not the TLB */
         clear_ring_make(ring, BENCH_HARM_RING_BYTES);
         void *at = ring;
         int r = 0;
         for (unsigned round = 0; round < MORE_ROUNDS * n_runs && r >= 0 && !is_complete(harms, n_runs); round++)
-                r = run_round(template, methods, &at, samples, harms);
-        for (size_t idx = 0; idx < (size_t) BENCH_N_HARMS * 2; idx++) {
+                r = run_round(template, &at, samples, harms);
+        for (size_t idx = 0; idx < harms->n_rows * 2; idx++) {
                 struct bench_harm *cell = &harms->cells[idx / 2][idx % 2];
                 double *slowdowns = samples[idx / 2][idx % 2].slowdowns;
                 if (!cell->n_runs)
@@ -170,9 +169,12 @@ static int measure(const struct work *template, const struct clear_method *chose
         return r;
 }
 
-int bench_harms_measure(const struct bench *bench, char *memory, const struct clear_method *chosen,
-                        struct bench_harms *ret_harms) {
-        struct bench_harms harms = {.cpu = -1, .neighbour_cpu = -1};
+int bench_harms_measure(const struct bench *bench, char *memory, struct bench_harms *ret_harms) {
+        struct bench_harms harms = {.cpu = -1, .neighbour_cpu = -1, .n_rows = 1};
+        const struct clear_method *method;
+        for (size_t idx = 0; (method = clear_method_at(idx)) && harms.n_rows < BENCH_MAX_HARMS; idx++)
+                if (!method->why_not())
+                        harms.methods[harms.n_rows++] = method;
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
                 if (CPU_ISSET((size_t) cpu, &bench->cpus)) {
                         if (harms.cpu < 0)
@@ -187,7 +189,7 @@ int bench_harms_measure(const struct bench *bench, char *memory, const struct cl
         int r = 0;
         if (harms.neighbour_cpu >= 0) {
                 run_on(harms.neighbour_cpu);
-                r = measure(&template, chosen, &harms);
+                r = measure(&template, &harms);
                 (void) sched_setaffinity(0, sizeof(bench->cpus), &bench->cpus);
         }
         if (r < 0) {

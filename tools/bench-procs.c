@@ -179,6 +179,10 @@ static int run(struct procs *procs, bool is_pool) {
                 (void) waitpid(procs->seats[idx].pid, &status, 0);
                 if (!WIFEXITED(status) || WEXITSTATUS(status) != CTL_EXIT_OK)
                         exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : CTL_EXIT_FAILED;
+                if (WIFSIGNALED(status))
+                        ctl_error("process %u of %u was killed by signal %d (%s): nothing was measured; where that was for lack "
+                                  "of memory the kernel's log says so",
+                                  idx + 1, procs->bench.n_cpus, WTERMSIG(status), strsignal(WTERMSIG(status)));
         }
         if (r < 0) {
                 ctl_error("starting a process for each of %u CPU%s: %s", procs->bench.n_cpus, plural_s(procs->bench.n_cpus),

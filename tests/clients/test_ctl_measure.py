@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """hugezeroctl bench and doctor. What is measured is real, how much it is depends on the machine: suite bench asserts that."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -164,7 +166,7 @@ def test_bench_counts_the_pages_that_the_kernel_lacks(start_daemon):
 
 def test_bench_clear_measures_every_method_beside_the_kernel(build, tmp_path):
     need_pages(64)
-    answer = ctl(build, "bench", "clear", "--bytes", "64M", "--runs", "2", "--json", socket_path=tmp_path / "missing")
+    answer = ctl(build, "bench", "clear", "--bytes", "64M", "--runs", "2", "--no-harm", "--json", socket_path=tmp_path / "missing")
     assert (answer.returncode, answer.stderr) == (0, "")
     result = json.loads(answer.stdout)
     assert (result["bytes"], result["page_size_bytes"], result["runs"]) == (64 * MIB, PAGE_2M, 2)
@@ -200,10 +202,10 @@ def test_bench_clear_measures_every_method_beside_the_kernel(build, tmp_path):
 
 def test_bench_clear_says_nothing_of_chunks_that_it_has_no_memory_for(build):
     need_pages(1)
-    result = json.loads(ctl(build, "bench", "clear", "--bytes", "2M", "--runs", "1", "--json").stdout)
+    result = json.loads(ctl(build, "bench", "clear", "--bytes", "2M", "--runs", "1", "--no-harm", "--json").stdout)
     assert [chunk["chosen"] is None for chunk in result["chunks"]] == [False, False, True, True]
     assert " 32 MiB: " not in result["calibration"]["reason"]
-    text = ctl(build, "bench", "clear", "--bytes", "2M", "--runs", "1").stdout
+    text = ctl(build, "bench", "clear", "--bytes", "2M", "--runs", "1", "--no-harm").stdout
     (row,) = [line.split() for line in text.splitlines() if line.startswith("chosen ")][:1]
     assert row[3:] == ["-", "-"] and "-" not in row[:3]
 
@@ -211,14 +213,15 @@ def test_bench_clear_says_nothing_of_chunks_that_it_has_no_memory_for(build):
 def test_bench_clear_measures_what_a_neighbour_loses(build):
     need_pages(32)
     answer = ctl(build, "bench", "clear", "--bytes", "64M", "--runs", "1", "--json")
-    harm = json.loads(answer.stdout)["harm"]
+    result = json.loads(answer.stdout)
+    harm, methods = result["harm"], [row["method"] for row in result["methods"] if row["why_not"] is None]
     if len(os.sched_getaffinity(0)) == 1:
         assert harm is None
         return
     assert harm["cpu"] != harm["neighbour_cpu"] and harm["ring_bytes"] == 8 * MIB
     rows = harm["rows"]
     assert [(row["what"], row["pace_bytes_per_s"]) for row in rows] == [
-        (what, pace) for what in ("kernel", "memset", "chosen") for pace in (None, 2048 * MIB)
+        (what, pace) for what in ("kernel", *methods) for pace in (None, 2048 * MIB)
     ]
     for row in rows:
         assert row["runs"] + row["discarded"] > 0
@@ -269,6 +272,28 @@ def test_bench_procs_writes_in_one_process_per_cpu(start_daemon, pool, args):
     text = daemon.control("bench", "procs", "--bytes", "8M", "--runs", "1", *args).stdout
     assert text.splitlines()[0].endswith(f"{result['processes']} process{'es' if result['processes'] != 1 else ''}, 1 run")
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["demand", "pool", "present"]
+
+
+def test_bench_procs_says_which_process_was_killed(start_daemon):
+    need_pages(64)
+    daemon = start_daemon(pools=["2M:auto:64M"])
+    daemon.wait_full()
+    env = dict(os.environ, HUGEZERO_SOCKET=daemon.socket_path)
+    command = [daemon.build / "tools" / "hugezeroctl", "bench", "procs", "--bytes", "32M", "--runs", "1000", "--several"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+        def kill_one():
+            for pid in children.read_text().split() if process.poll() is None else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+                break
+            return process.poll() is not None
+
+        wait_until(kill_one, "it has ended")
+        stdout, stderr = process.communicate()
+    assert (process.returncode, stdout) == (1, "")
+    assert re.fullmatch(r"hugezeroctl: process \d+ of \d+ was killed by signal 9 \(Killed\): nothing was measured; .*\n", stderr)
 
 
 def test_bench_procs_says_why_it_cannot_measure(start_daemon, build, tmp_path):
