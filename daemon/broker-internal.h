@@ -173,7 +173,7 @@ void charges_set_extra(struct broker *broker, struct extent *extent, uid_t uid, 
 void charges_note_growth(struct broker *broker, struct extent *extent);
 /*
  * Pages that the holder has punched out of the file are missing now. Whether the kernel has them or a pin of his cannot be told,
- * so they are charged until his service ends; where that cannot be told either, they are not.
+ * so they are charged until his service ends; where that cannot be told either, as long as the daemon runs.
  */
 void charges_note_punched(struct broker *broker, struct extent *extent);
 /*
@@ -183,7 +183,7 @@ void charges_note_punched(struct broker *broker, struct extent *extent);
 void charges_let_linger(struct broker *broker, struct extent *extent, bool watch);
 /* A charge that a predecessor left in the record @slot. -ENOENT: nothing would ever tell of its end. */
 int charges_adopt(struct broker *broker, const struct ledger_record *record, int wd, struct service *service, int slot);
-/* Ends those of services that are gone. */
+/* Ends those of services that are gone, or moves them to the control group above where the user may have removed it himself. */
 void charges_sweep(struct broker *broker);
 void charges_end_all(struct broker *broker);
 

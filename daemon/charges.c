@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "broker-internal.h"
 #include "identity.h"
@@ -14,6 +15,15 @@
 #include "reclaim.h"
 #include "topology.h"
 #include "warm.h"
+
+/* More than that no client can have, whatever size it gives a file: nothing that is charged may make sums run over. */
+static uint64_t machine_bytes(void) {
+        return (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t at_most(uint64_t bytes, uint64_t most_bytes) {
+        return bytes < most_bytes ? bytes : most_bytes;
+}
 
 void charges_set_extra(struct broker *broker, struct extent *extent, uid_t uid, uint64_t bytes) {
         uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
@@ -32,7 +42,7 @@ void charges_note_growth(struct broker *broker, struct extent *extent) {
                 return;
         /* Pages that were not touched yet are reserved for him: nobody else gets them. */
         bytes = check.present_bytes > check.size_bytes ? check.present_bytes : check.size_bytes;
-        charges_set_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);
+        charges_set_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? at_most(bytes - extent->bytes, machine_bytes()) : 0);
 }
 
 static void free_lingering(struct lingering_charge *charge) {
@@ -52,14 +62,6 @@ static void end_lingering(struct lingering_charge *charge) {
 
 static void on_gone(void *context) {
         end_lingering(context);
-}
-
-void charges_sweep(struct broker *broker) {
-        for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
-                next = TAILQ_NEXT(charge, link);
-                if (charge->wd <= 0 && charge->service && !service_exists(charge->service))
-                        end_lingering(charge);
-        }
 }
 
 void charges_end_all(struct broker *broker) {
@@ -120,7 +122,17 @@ static struct lingering_charge *find_lingering(struct broker *broker, uid_t uid,
         return NULL;
 }
 
-/* Until the service ends. Without memory for the books it goes uncharged. */
+static void add_to_lingering(struct lingering_charge *charge, uint64_t bytes) {
+        struct broker *broker = charge->broker;
+
+        bytes = at_most(bytes, charge->bytes < machine_bytes() ? machine_bytes() - charge->bytes : 0);
+        if (quota_charge_memory_anyway(broker->quota, charge->uid, QUOTA_BYTES, charge->page_size_bytes, bytes) < 0)
+                return;
+        charge->bytes += bytes;
+        warm_change_charge(broker->warm, charge->slot, charge->bytes);
+}
+
+/* Until the service ends; NULL: as long as the daemon runs. Without memory for the books it goes uncharged. */
 static void linger_with_service(struct broker *broker, struct extent *extent, uid_t uid, struct service *service, uint64_t bytes) {
         uint64_t page_size_bytes = extent->node_pool->pool->page_size_bytes;
         struct lingering_charge *charge = find_lingering(broker, uid, page_size_bytes, service);
@@ -131,10 +143,41 @@ static void linger_with_service(struct broker *broker, struct extent *extent, ui
                         charge->slot = warm_note_charge(broker->warm, extent, charge);
                 return;
         }
-        if (quota_charge_memory_anyway(broker->quota, uid, QUOTA_BYTES, page_size_bytes, bytes) < 0)
+        add_to_lingering(charge, bytes);
+}
+
+/*
+ * A user to whom control groups are delegated can remove his own, and would be rid of the charge: then it is that of the one above
+ * it, which is his too. One that is not his was removed by who may say that all of it is over.
+ */
+static void move_or_end(struct lingering_charge *charge) {
+        struct broker *broker = charge->broker;
+        struct lingering_charge *other;
+        struct service *above;
+        uint64_t bytes = charge->bytes;
+
+        if (service_get_above(charge->service, charge->uid, &above) < 0) {
+                end_lingering(charge);
                 return;
-        charge->bytes += bytes;
-        warm_change_charge(broker->warm, charge->slot, charge->bytes);
+        }
+        other = find_lingering(broker, charge->uid, charge->page_size_bytes, above);
+        if (other) {
+                end_lingering(charge);
+                add_to_lingering(other, bytes);
+                service_unref(above);
+                return;
+        }
+        service_unref(charge->service);
+        charge->service = above;
+        warm_move_charge(broker->warm, charge->slot, above);
+}
+
+void charges_sweep(struct broker *broker) {
+        for (struct lingering_charge *charge = TAILQ_FIRST(&broker->lingering), *next; charge; charge = next) {
+                next = TAILQ_NEXT(charge, link);
+                if (charge->wd <= 0 && charge->service && !service_exists(charge->service))
+                        move_or_end(charge);
+        }
 }
 
 static struct service *whose_end_tells(const struct extent *extent) {
@@ -147,9 +190,9 @@ void charges_note_punched(struct broker *broker, struct extent *extent) {
         struct service *service = whose_end_tells(extent);
         struct extent_check check;
 
-        if (service && service_has_end(service) && extent_file_check(&extent->file, &check) >= 0 &&
-            check.present_bytes < extent->bytes)
-                linger_with_service(broker, extent, extent->grant->uid, service, extent->bytes - check.present_bytes);
+        if (extent_file_check(&extent->file, &check) >= 0 && check.present_bytes < extent->bytes)
+                linger_with_service(broker, extent, extent->grant->uid, service && service_has_end(service) ? service : NULL,
+                                    extent->bytes - check.present_bytes);
 }
 
 void charges_let_linger(struct broker *broker, struct extent *extent, bool watch) {

@@ -3,7 +3,8 @@
  * Who a client is, by what the kernel recorded when it connected.
  *
  * The cgroup is read by pid, and a pid can be somebody else's by then. It counts only when the connector's pidfd says
- * afterwards that the process still lives; else the client is of no known service, which costs it re-use, not correctness.
+ * afterwards that the process still lives; else the client is of no known service: its memory is not kept for it,
+ * and a charge whose end only a service could tell has none while the daemon runs.
  */
 
 #include <assert.h>
@@ -76,28 +77,28 @@ static const char *cgroup_mount(void) {
 }
 
 /* -ENOENT: it does not exist; other negative values: that cannot be told. */
-static int stat_cgroup(const char *cgroup, uint64_t *ret_ino) {
+static int stat_cgroup(const char *cgroup, struct stat *ret_st) {
         const char *mount = cgroup_mount();
         char path[2 * PATH_MAX];
-        struct stat st;
 
         /* A path of the systemd hierarchy ("name=...") is elsewhere, one outside our cgroup namespace ("/..") out of sight. */
         if (mount[0] == '\0' || cgroup[0] != '/' || strncmp(cgroup, "/..", 3) == 0)
                 return -ENODATA;
         if (snprintf(path, sizeof(path), "%s%s", mount, cgroup) >= (int) sizeof(path))
                 return -ENAMETOOLONG;
-        if (stat(path, &st) < 0)
+        if (stat(path, ret_st) < 0)
                 return errno == ENOTDIR ? -ENOENT : negative_errno();
-        *ret_ino = st.st_ino;
         return 0;
 }
 
 int service_get(uid_t uid, const char *cgroup_path, struct service **ret_service) {
         struct service key = {.uid = uid, .cgroup = cgroup_path}, **node;
 
+        struct stat st;
+
         assert(cgroup_path);
-        if (stat_cgroup(cgroup_path, &key.cgroup_ino) < 0)
-                key.cgroup_ino = 0;
+        if (stat_cgroup(cgroup_path, &st) >= 0)
+                key.cgroup_ino = st.st_ino;
         node = tfind(&key, &services, service_compare);
         if (node) {
                 *ret_service = service_ref(*node);
@@ -139,10 +140,28 @@ const char *service_cgroup(const struct service *service) {
 }
 
 bool service_exists(const struct service *service) {
-        uint64_t ino;
-        int r = stat_cgroup(service->cgroup, &ino);
+        struct stat st;
+        int r = stat_cgroup(service->cgroup, &st);
 
-        return r < 0 ? r != -ENOENT : service->cgroup_ino == 0 || ino == service->cgroup_ino;
+        return r < 0 ? r != -ENOENT : service->cgroup_ino == 0 || st.st_ino == service->cgroup_ino;
+}
+
+int service_get_above(const struct service *service, uid_t uid, struct service **ret_service) {
+        _cleanup_free_ char *path = strdup(service->cgroup);
+        struct stat st;
+        char *end;
+        int r;
+
+        if (!path)
+                return -ENOMEM;
+        do {
+                end = strrchr(path, '/');
+                if (!end || end == path)
+                        return -ENOENT;
+                *end = '\0';
+                r = stat_cgroup(path, &st);
+        } while (r == -ENOENT);
+        return r < 0 || st.st_uid != uid ? -ENOENT : service_get(uid, path, ret_service);
 }
 
 bool service_has_end(const struct service *service) {

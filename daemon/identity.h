@@ -42,5 +42,10 @@ uid_t service_uid(const struct service *service);
 const char *service_cgroup(const struct service *service);
 /* Does its cgroup still exist, not made anew? True when that cannot be told. */
 bool service_exists(const struct service *service);
+/*
+ * Of a service whose cgroup is gone: that of the nearest one above it that is there, where it belongs to @uid. -ENOENT: it does not,
+ * or cannot be told.
+ */
+int service_get_above(const struct service *service, uid_t uid, struct service **ret_service);
 /* Will service_exists() say so when it is over? Not for the root cgroup, nor where cgroups are out of sight. */
 bool service_has_end(const struct service *service);

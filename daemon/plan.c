@@ -152,7 +152,7 @@ static int plan_cut_or_build(struct finder *finder, struct extent *extent) {
         const struct plan_terms *terms = finder->terms;
 
         if (would_waste(finder, extent)) {
-                if (terms->instant_only)
+                if (terms->instant_only && pool_deficit_bytes(finder->np) >= terms->bytes)
                         return PLAN_NO; /* asked again without that */
                 if (terms->fillable_bytes >= terms->bytes && terms->n_new_extents > 0)
                         return take_piece(finder, NULL, terms->bytes, PLAN_BUILD);

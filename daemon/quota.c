@@ -224,6 +224,7 @@ int quota_charge_administrator(struct quota *quota, uid_t uid) {
 
 int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount) {
         struct quota_user *user = quota_user_find(quota, uid);
+        uint64_t sum;
 
         if (amount == 0)
                 return 0;
@@ -231,8 +232,13 @@ int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, ui
                 user = quota_user_add(quota, uid);
         if (!user)
                 return -ENOMEM;
+        /* What others hold is at most the machine's, so that the sum of all is what counts. */
+        if (__builtin_add_overflow(quota->charged_all[kind], amount, &sum)) {
+                quota_user_check(quota, user);
+                return -EOVERFLOW;
+        }
         user->charged[kind] += amount;
-        quota->charged_all[kind] += amount;
+        quota->charged_all[kind] = sum;
         return 0;
 }
 
@@ -258,7 +264,7 @@ enum quota_kind quota_kind_of_pages(enum quota_kind kind, uint64_t page_size_byt
 int quota_charge_memory_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t page_size_bytes, uint64_t bytes) {
         int r = quota_charge_anyway(quota, uid, kind, bytes);
 
-        /* There is a record by now, which is all that could fail. */
+        /* There is a record by now, and those of a page size are no more than all: nothing is left that could fail. */
         return r < 0 ? r : quota_charge_anyway(quota, uid, quota_kind_of_pages(kind, page_size_bytes), bytes);
 }
 

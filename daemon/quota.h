@@ -51,7 +51,10 @@ int quota_charge_administrator(struct quota *quota, uid_t uid);
  */
 int quota_join(struct quota *quota, uid_t uid, const gid_t *gids, size_t n_gids);
 void quota_end_second(struct quota *quota);
-/* For what the uid has already, whatever its limit says now. 0 or -ENOMEM. */
+/*
+ * For what the uid has already, whatever its limit says now. 0 or -ENOMEM; -EOVERFLOW: of all users together it would be more than
+ * 2^64, which what the machine has is not: callers charge no more than that.
+ */
 int quota_charge_anyway(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 void quota_uncharge(struct quota *quota, uid_t uid, enum quota_kind kind, uint64_t amount);
 /* Memory is charged by these alone: QUOTA_BYTES or QUOTA_RETURNING, and the same of its page size. 0; -ENOMEM: neither. */

@@ -379,6 +379,17 @@ void warm_change_charge(struct warm *warm, int slot, uint64_t bytes) {
         ledger_write(warm->ledger, slot, &record);
 }
 
+void warm_move_charge(struct warm *warm, int slot, const struct service *service) {
+        struct ledger_record record;
+
+        if (!warm || slot < 0)
+                return;
+        record = *ledger_read(warm->ledger, slot);
+        record.has_service = 0;
+        describe_service(&record, service);
+        ledger_write(warm->ledger, slot, &record);
+}
+
 void warm_forget_charge(struct warm *warm, int slot) {
         if (slot < 0)
                 return;

@@ -15,6 +15,7 @@ struct config;
 struct event_base;
 struct extent;
 struct lingering_charge;
+struct service;
 struct warm;
 
 #define WARM_MAX_INHERITED (LEDGER_MAX_RECORDS + 64)
@@ -73,6 +74,8 @@ void warm_note_measured(struct warm *warm, struct extent *extent, bool begins);
  * Records for charges are few, so that nobody can take those of extents away.
  */
 int warm_note_charge(struct warm *warm, const struct extent *extent, const struct lingering_charge *charge);
+/* The end of another service ends it now. */
+void warm_move_charge(struct warm *warm, int slot, const struct service *service);
 void warm_change_charge(struct warm *warm, int slot, uint64_t bytes);
 void warm_forget_charge(struct warm *warm, int slot);
 void warm_note_grant_id(struct warm *warm, uint64_t grant_id);

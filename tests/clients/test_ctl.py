@@ -71,8 +71,15 @@ def start_full(start_daemon, *pools, config=QUICK, **kwargs):
     return daemon
 
 
+def heed_signals():
+    """What the shell that started the tests ignores (in the background it does) is not ignored by a program that is to end by it."""
+    for number in signal.SIGINT, signal.SIGHUP, signal.SIGTERM:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(daemon, *args, **kwargs):
     """hugezeroctl that goes on running."""
+    kwargs = {"preexec_fn": heed_signals} | kwargs
     env = dict(os.environ, HUGEZERO_SOCKET=daemon.socket_path, **sanitizer_environment(None))
     command = [str(daemon.build / "tools" / "hugezeroctl"), *args]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)

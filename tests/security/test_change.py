@@ -7,17 +7,20 @@ import os
 import pathlib
 
 import pytest
-from harness import hostile, holder, wait_until
+from harness import hostile, holder, pages, wait_until
 from harness.child import ChildError
 from harness.pages import MIB, PAGE_2M, hugetlb_files, need_pages
 from harness.weakened import Change
 
 SIZE = 8 * MIB
+# Lets a file keep what is behind its end
+KEEPS_RESERVED = Change("stock-work.c", "r = extent_file_resize(work->file, work->file->bytes);\n        if (r >= 0)\n                r = extent_file_check", "r = extent_file_check")
 # Hands out without seals, and believes that what comes back is as it was
 TRUSTING = (
     Change("extent.c", "(F_SEAL_GROW | F_SEAL_SHRINK)", "0"),
     Change("returns.c", "return check.foreign_seal || check.size_bytes > extent->bytes || check.present_bytes > extent->bytes;", "return false;"),
     Change("returns.c", "if (r < 0 || extent->foreign_open) {", "if (extent->foreign_open) {"),
+    KEEPS_RESERVED,
 )
 
 
@@ -127,6 +130,29 @@ def test_punched_pages_that_nobody_took_are_filled_again(daemon, attacker, victi
     attacker.call(holder.drop)
     daemon.wait_pool(lambda row: row["granted_bytes"] + row["returned_bytes"] == 0, "the memory is back")
     next_holder_is_well(daemon, victim)
+
+
+def reserve_behind(me):
+    """Reading alone does not grow the file, and it is the file that keeps the reservation."""
+    pages.Mapping(me.grants[""].fds[0], 8 * MIB, prot=pages.PROT_READ, offset=64 * MIB).close()
+
+
+@pytest.mark.parametrize("weak", [(KEEPS_RESERVED,), ()], ids=["weakened", "real"])
+def test_pages_that_were_reserved_behind_the_end_are_free_again(start_daemon, attacker, weaken, weak):
+    need_pages(32)
+    daemon = start_daemon(pools=["2M:8M:16M"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n", program=weaken(*weak) if weak else None)
+    daemon.wait_full()
+    before = pages.count("resv")
+    attacker.call(holder.acquire, daemon.socket_path, 8 * MIB)
+    attacker.call(reserve_behind)
+    if pages.count("resv") < before + 4:
+        pytest.skip("cannot: this kernel reserves nothing behind the end of a file")
+    attacker.call(holder.drop)
+    daemon.wait_pool(lambda row: row["ready_bytes"] == 16 * MIB, "the memory is kept")
+    if weak:
+        assert pages.count("resv") >= before + 4
+    else:
+        wait_until(lambda: pages.count("resv") <= before, "the reservation is gone")
 
 
 def test_pages_that_were_moved_to_another_node_are_not_kept(daemon, attacker, victim, inode, works):

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A pinned page stays readable and writable after every descriptor and mapping is gone: it must never be another's memory."""
 
+import os
+import pathlib
+import socket
+
 import pytest
 from harness import hostile, holder, wait_until
 from harness.hostile import ATTACKER, VICTIM
 from harness.pages import MIB, PAGE_2M, hugetlb_files, need_pages
+from harness.weakened import Change
 from hugezero_client import Client
 
 SIZE = 8 * MIB
@@ -149,3 +154,107 @@ def test_pages_that_were_punched_out_stay_charged_as_long_as_the_service_lives(s
     attacker.kill()
     group.remove()
     wait_until(lambda: charged_bytes(daemon, ATTACKER) == 0, "the charge has ended with the service")
+
+
+def pin_and_punch(me, path, name):
+    """All that is left of the grant are pins of pages that no file has."""
+    holder.acquire(me, path, SIZE, name, on_miss="wait", timeout_ms=20000)
+    hostile.pin_pages(me, name)
+    holder.punch(me, 0, SIZE, name)
+    holder.drop(me, name)
+
+
+def start_with_punched(start_daemon, program):
+    need_pages(16)
+    daemon = start_daemon(pools=["2M:8M:8M"], config="ReleaseGrace=50ms\nSweepInterval=100ms\n", program=program)
+    daemon.wait_full()
+    return daemon
+
+
+def connect_by_one_who_dies(me, path):
+    """The daemon is not told a process that lives, so it learns of no control group."""
+    me.grants, me.client = {}, Client.__new__(Client)
+    me.client._last_id, me.client._answers, me.client._partial = 0, {}, {}  # pylint: disable=protected-access
+    me.client.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        me.client.socket.connect(path)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    me.client.socket.settimeout(20)
+
+
+FORGIVING = Change("charges.c", "service && service_has_end(service) ? service : NULL,\n", "service,\n")
+UNSEEN = Change("charges.c", "if (extent_file_check(&extent->file, &check) >= 0 && check.present", "if (service && extent_file_check(&extent->file, &check) >= 0 && check.present")
+
+
+@pytest.mark.parametrize("weak", [(UNSEEN, FORGIVING), ()], ids=["weakened", "real"])
+def test_punched_pages_of_a_service_that_is_not_known_stay_charged(start_daemon, start_child, weaken, weak):
+    daemon = start_with_punched(start_daemon, weaken(*weak) if weak else None)
+    attacker = start_child(uid=ATTACKER)
+    with daemon.stopped():
+        attacker.call(connect_by_one_who_dies, daemon.socket_path)
+    attacker.call(say_hello)
+    for round_ in 1, 2:
+        attacker.call(pin_and_punch, daemon.socket_path, str(round_))
+        daemon.wait_pool(lambda row: row["granted_bytes"] + row["returned_bytes"] == 0, "the memory is back")
+        assert charged_bytes(daemon, ATTACKER) == (0 if weak else round_ * SIZE)
+    attacker.kill()
+    daemon.sweep()
+    assert charged_bytes(daemon, ATTACKER) == (0 if weak else 2 * SIZE), "nothing tells that they are not pinned any more"
+
+
+def say_hello(me):
+    me.client.hello()
+
+
+def move_into(me, parent, name):
+    """Makes a control group and enters it."""
+    path = pathlib.Path(parent) / name
+    path.mkdir(exist_ok=True)
+    (path / "cgroup.procs").write_text("0")
+
+
+def leave(me, parent, name):
+    move_into(me, parent, "other")
+    (pathlib.Path(parent) / name).rmdir()
+
+
+ENDS = Change("charges.c", "if (service_get_above(charge->service, charge->uid, &above) < 0) {", "above = NULL; other = NULL; bytes = 0; (void) other; if (true) {")
+
+
+@pytest.mark.parametrize("weak", [(ENDS,), ()], ids=["weakened", "real"])
+def test_who_removes_a_group_of_his_own_keeps_the_charge(start_daemon, start_child, make_cgroup, weaken, weak):
+    """As users can whom control groups are delegated to: every login and many containers."""
+    daemon = start_with_punched(start_daemon, weaken(*weak) if weak else None)
+    group = make_cgroup("delegated")
+    for path in group.path, *(group.path / name for name in ("cgroup.procs", "cgroup.threads", "cgroup.subtree_control")):
+        os.chown(path, ATTACKER, ATTACKER)
+    attacker = start_child(uid=ATTACKER, cgroup=group)
+    try:
+        for round_ in 1, 2, 3:
+            attacker.call(move_into, str(group.path), str(round_))
+            attacker.call(reconnect, daemon.socket_path)
+            attacker.call(pin_and_punch, daemon.socket_path, str(round_))
+            daemon.wait_pool(lambda row: row["granted_bytes"] + row["returned_bytes"] == 0, "the memory is back")
+            attacker.call(leave, str(group.path), str(round_))
+            daemon.sweep()
+            assert charged_bytes(daemon, ATTACKER) == (0 if weak else round_ * SIZE)
+    finally:
+        attacker.kill()
+        wait_until(lambda: all(remove(path) for path in group.path.iterdir() if path.is_dir()), "its groups are empty")
+    group.remove()
+    wait_until(lambda: charged_bytes(daemon, ATTACKER) == 0, "the charge has ended with what root has removed")
+
+
+def reconnect(me, path):
+    """It is the group at that time that counts."""
+    me.grants, me.client = {}, Client(path)
+
+
+def remove(path):
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True

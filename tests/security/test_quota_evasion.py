@@ -5,16 +5,18 @@ import errno
 import os
 
 import pytest
-from harness import hostile, holder, wait_until
+from harness import hostile, holder, pages, wait_until
 from harness.child import ChildError
 from harness.hostile import ATTACKER, VICTIM
-from harness.pages import MIB, hugetlb_files, need_pages
+from harness.pages import MIB, PAGE_2M, hugetlb_files, need_pages
 from harness.weakened import Change
+from hugezero_client import Client
 
 SIZE, GROUP = 8 * MIB, 3100
+MAP_NORESERVE = 0x4000
 # Charges what was asked for and comes back, and nothing besides
 FORGETFUL = (
-    Change("charges.c", "charges_set_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? bytes - extent->bytes : 0);", ""),
+    Change("charges.c", "charges_set_extra(broker, extent, extent->grant->uid, bytes > extent->bytes ? at_most(bytes - extent->bytes, machine_bytes()) : 0);", ""),
     Change("charges.c", "if (!grant && !service)", "if (true)"),
     Change("stock-work.c", "if (work->test_pins && extent_file_test_pins(work->file) == -EBUSY && !has_failed(work))", "if (false)"),
 )
@@ -187,3 +189,36 @@ def test_what_was_grown_by_a_mapping_is_charged(daemon, start_child, works, offs
     if child.call(hostile.map_behind, offset, 2 * SIZE + 4 * MIB - offset) == SIZE:
         pytest.skip("cannot: this kernel does not grow a sealed file for a longer mapping")
     assert_still_charged(daemon, child, works)
+
+
+def grow(me, offset, name):
+    """A mapping that reserves nothing gives the file any size, whatever its seals say."""
+    fd = me.grants[name].fds[0]
+    pages.Mapping(fd, PAGE_2M, flags=pages.MAP_SHARED | MAP_NORESERVE, offset=offset).close()
+    return os.fstat(fd).st_size
+
+
+@pytest.mark.parametrize("exponent, n", [(62, 5), (63, 3)])
+def test_a_file_of_any_size_costs_no_more_than_the_machine_has(start_daemon, start_child, exponent, n):
+    need_pages(32)
+    daemon = start_daemon(pools=["2M:2M:32M"], config="ReleaseGrace=50ms\nSweepInterval=100ms\nAffinityTimeout=300ms\n")
+    daemon.wait_full()
+    child = start_child(uid=ATTACKER)
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in map(str, range(n)):
+        child.call(holder.acquire, daemon.socket_path, PAGE_2M, name)
+        if child.call(grow, (1 << exponent) - 2 * PAGE_2M, name) == PAGE_2M:
+            pytest.skip("cannot: this kernel does not grow a sealed file for a longer mapping")
+    for _ in range(2):
+        for name in map(str, range(n)):
+            child.call(holder.release, daemon.socket_path, name)
+        daemon.sweep()
+        with Client(daemon.socket_path) as client:
+            assert client.limits()[ATTACKER, "bytes"][0] == n * (memory_bytes + PAGE_2M)
+    child.kill()
+    wait_until(lambda: not daemon.grants() and charged(daemon, ATTACKER) == 0, "the charge has ended")
+
+
+def charged(daemon, uid):
+    with Client(daemon.socket_path) as client:
+        return client.limits().get((uid, "bytes"), (0, 0))[0]
