@@ -336,7 +336,9 @@ static void describe_scrubs(const struct clearing *clearing, char *text, size_t 
         const struct clearing_threads *threads = &clearing->scrub_threads;
         unsigned n_worth = atomic_load(&clearing->n_scrub_threads);
 
-        if (n_worth == 1 && clearing->n_workers > 1)
+        if (n_worth == 0) /* the figures may just be written */
+                describe_threads(text, n_bytes, n_worth, clearing->n_workers, 0, 0);
+        else if (n_worth == 1 && clearing->n_workers > 1)
                 (void) snprintf(text, n_bytes, "1 of %u threads (%.1f GB/s, %.1f with two)", clearing->n_workers,
                                 threads->one_gb_per_s, threads->two_gb_per_s);
         else

@@ -4,19 +4,14 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <strings.h>
 
 #include "cleanup.h"
-
-#define MAX_FILE_BYTES (1 << 20) /* chosen: a thousand times what a configuration needs */
+#include "conf-files.h"
 
 static struct config_section *add_section(struct config_draft *draft, enum config_section_kind kind, const char *title,
                                           const char *name, const struct config_origin *origin) {
@@ -193,27 +188,9 @@ int config_draft_read_stream(struct config_draft *draft, FILE *stream, const cha
         return config_ini_read(stream, file, &sink, ret_error);
 }
 
-/* Neither a pipe that nobody writes to nor a device without an end may keep the daemon from starting. */
-static int open_file(const char *path, FILE **ret_stream) {
-        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        struct stat st;
-
-        if (fd < 0 || fstat(fd, &st) < 0)
-                return negative_errno();
-        if (!S_ISREG(st.st_mode) && !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3) /* /dev/null: "no configuration" */))
-                return -ENOTSUP;
-        if (st.st_size > MAX_FILE_BYTES)
-                return -EFBIG;
-        *ret_stream = fdopen(fd, "r");
-        if (!*ret_stream)
-                return negative_errno();
-        (void) take_fd(&fd);
-        return 0;
-}
-
 static int read_file(struct config_draft *draft, const char *path, bool must_exist, char ret_error[CONFIG_TEXT_BYTES]) {
         _cleanup_fclose_ FILE *stream = NULL;
-        int r = open_file(path, &stream);
+        int r = conf_file_open(path, &stream);
 
         if (r < 0) {
                 const struct config_origin origin = {.file = path};
@@ -221,54 +198,32 @@ static int read_file(struct config_draft *draft, const char *path, bool must_exi
                 if (r == -ENOENT && !must_exist)
                         return 0;
                 (void) config_fail(ret_error, &origin, NULL, NULL, NULL, "cannot open the configuration: %s",
-                                   r == -ENOTSUP ? "it is no regular file" : r == -EFBIG ? "it is larger than 1 MiB" : strerror(-r));
+                                   conf_file_fault(r));
                 return r == -ENOTSUP || r == -EFBIG ? -EINVAL : r;
         }
         return config_draft_read_stream(draft, stream, path, ret_error);
 }
 
-static int is_drop_in(const struct dirent *entry) {
-        const char *dot = strrchr(entry->d_name, '.');
-
-        return entry->d_name[0] != '.' && dot && strcmp(dot, ".conf") == 0;
-}
-
-/* Bytewise: the order must not depend on the locale, as alphasort(3)'s does. */
-static int compare_names(const struct dirent **a, const struct dirent **b) {
-        return strcmp((*a)->d_name, (*b)->d_name);
-}
-
 static int read_drop_ins(struct config_draft *draft, const char *path, char ret_error[CONFIG_TEXT_BYTES]) {
         _cleanup_free_ char *folder = NULL;
-        struct dirent **entries;
-        int n, r = 0;
+        size_t n_paths;
+        char **paths;
+        int r;
 
         if (asprintf(&folder, "%s.d", path) < 0) {
                 folder = NULL;
                 return no_memory(ret_error);
         }
-        n = scandir(folder, &entries, is_drop_in, compare_names);
-        if (n < 0) {
+        r = conf_paths_list(folder, &paths, &n_paths);
+        if (r < 0) {
                 const struct config_origin origin = {.file = folder};
 
-                r = negative_errno();
-                if (r == -ENOENT || r == -ENOTDIR)
-                        return 0;
                 (void) config_fail(ret_error, &origin, NULL, NULL, NULL, "cannot list the drop-ins: %s", strerror(-r));
                 return r;
         }
-        for (int i = 0; i < n; i++) {
-                _cleanup_free_ char *file = NULL;
-
-                if (r == 0 && asprintf(&file, "%s/%s", folder, entries[i]->d_name) < 0) {
-                        file = NULL;
-                        r = no_memory(ret_error);
-                }
-                if (r == 0)
-                        r = read_file(draft, file, /* must_exist = */ true, ret_error);
-                free(entries[i]);
-        }
-        free(entries);
+        for (size_t i = 0; i < n_paths && r == 0; i++)
+                r = read_file(draft, paths[i], /* must_exist = */ true, ret_error);
+        conf_paths_free(paths, n_paths);
         return r;
 }
 

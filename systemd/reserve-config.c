@@ -123,7 +123,7 @@ int reserve_config_read(struct reserve_config *config, FILE *stream, const char 
         }
         if (r == -ENOMEM)
                 (void) snprintf(ret_error, RESERVE_ERROR_BYTES, "out of memory");
-        else if (r == 0 && ferror(stream)) {
+        else if (r == 0 && !feof(stream)) { /* getline(3) without memory sets no error */
                 r = negative_errno();
                 (void) snprintf(ret_error, RESERVE_ERROR_BYTES, "reading %.200s failed: %s", file, strerror(-r));
         }

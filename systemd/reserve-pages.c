@@ -83,9 +83,16 @@ static void compact(int sysfs_fd, int node) {
 static int grow(int sysfs_fd, const struct reserve_goal *goal, struct reserve_result *result) {
         int r;
 
-        while (result->n_after < goal->n_pages && result->n_writes < MAX_WRITES) {
-                uint64_t n_before = result->n_after;
+        while (result->n_writes < MAX_WRITES) {
+                uint64_t n_before;
 
+                /* Others may have set more meanwhile, compaction takes its time: what is written is the whole number. */
+                r = read_pages(sysfs_fd, goal, &n_before);
+                if (r < 0)
+                        return r;
+                result->n_after = n_before;
+                if (n_before >= goal->n_pages)
+                        return 0;
                 r = write_pages(sysfs_fd, goal);
                 if (r < 0)
                         return r;

@@ -2,21 +2,26 @@
 /* hugezero-reserve: the one part that needs root. Grows the kernel's hugepage pools as configured, once, and says what it got.
  */
 
+#include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 
 #include "cleanup.h"
 #include "cmdline.h"
 #include "complain.h"
+#include "conf-files.h"
 #include "config-build.h"
 #include "kernelfs.h"
 #include "log.h"
 #include "parse.h"
 #include "reserve-pages.h"
 #include "stdfds.h"
+
+#define LOCK_TRIES 100U /* chosen: ten seconds; whoever has it by right sets pages, which takes less */
+#define LOCK_RETRY_NS 100000000
 
 static const char *arg_config_path = HUGEZERO_RESERVE_CONFIG_PATH;
 static bool arg_check_config;
@@ -88,16 +93,15 @@ static struct topology *read_topology(void) {
 
 /* @must_exist: false for the default file and for a drop-in that has gone since it was listed. */
 static int read_file(struct reserve_config *config, const char *path, bool must_exist) {
-        _cleanup_fclose_ FILE *stream = fopen(path, "re");
+        _cleanup_fclose_ FILE *stream = NULL;
         char error[RESERVE_ERROR_BYTES];
-        int r;
+        int r = conf_file_open(path, &stream);
 
-        if (!stream) {
-                r = negative_errno();
-                if (r == -ENOENT && !must_exist)
-                        return 0;
+        if (r == -ENOENT && !must_exist)
+                return 0;
+        if (r < 0) {
                 log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "%s cannot be opened: %s", path,
-                          strerror(-r));
+                          conf_file_fault(r));
                 return r;
         }
         r = reserve_config_read(config, stream, path, error);
@@ -106,17 +110,33 @@ static int read_file(struct reserve_config *config, const char *path, bool must_
         return r;
 }
 
-static int read_config(struct reserve_config *config) {
-        char pattern[4096];
-        glob_t drop_ins = {};
+static int read_drop_ins(struct reserve_config *config) {
+        _cleanup_free_ char *folder = NULL;
+        size_t n_paths;
+        char **paths;
         int r;
 
-        r = read_file(config, arg_config_path, strcmp(arg_config_path, HUGEZERO_RESERVE_CONFIG_PATH) != 0);
-        (void) snprintf(pattern, sizeof(pattern), "%s.d/*.conf", arg_config_path);
-        if (r == 0 && glob(pattern, 0, NULL, &drop_ins) == 0)
-                for (size_t i = 0; i < drop_ins.gl_pathc && r == 0; i++)
-                        r = read_file(config, drop_ins.gl_pathv[i], /* must_exist= */ false);
-        globfree(&drop_ins);
+        if (asprintf(&folder, "%s.d", arg_config_path) < 0) {
+                folder = NULL;
+                return -ENOMEM;
+        }
+        r = conf_paths_list(folder, &paths, &n_paths);
+        if (r < 0) {
+                log_error(LOG_ID_RESERVE_FAILED, LOG_FIELDS(LOG_NUMBER("ERRNO", -r)), "the drop-ins in %s cannot be listed: %s", folder,
+                          strerror(-r));
+                return r;
+        }
+        for (size_t i = 0; i < n_paths && r == 0; i++)
+                r = read_file(config, paths[i], /* must_exist= */ false);
+        conf_paths_free(paths, n_paths);
+        return r;
+}
+
+static int read_config(struct reserve_config *config) {
+        int r = read_file(config, arg_config_path, strcmp(arg_config_path, HUGEZERO_RESERVE_CONFIG_PATH) != 0);
+
+        if (r == 0)
+                r = read_drop_ins(config);
         reserve_config_sort(config);
         return r;
 }
@@ -173,13 +193,24 @@ static bool reserve(int sysfs_fd, const struct reserve_goal *goal) {
         return false;
 }
 
+/* Anybody may lock the folder, and keep the lock: then both numbers are read again just before they are written, which has to do. */
+static void lock(int fd) {
+        for (unsigned i = 0; i < LOCK_TRIES; i++) {
+                if (flock(fd, LOCK_EX | LOCK_NB) >= 0 || errno != EWOULDBLOCK)
+                        return;
+                (void) nanosleep(&(struct timespec){.tv_nsec = LOCK_RETRY_NS}, NULL);
+        }
+        log_warning(LOG_ID_RESERVE_LOCKED, LOG_NO_FIELDS,
+                    "another process has locked /sys/kernel/mm/hugepages for %u s; going on without it", LOCK_TRIES / 10);
+}
+
 static int reserve_all(const struct reserve_config *config) {
         _cleanup_close_ int sysfs_fd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         /* So that two that run at the same time do not undo each other's growth between reading and writing */
         _cleanup_close_ int lock_fd = openat(sysfs_fd, "kernel/mm/hugepages", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         bool complete = true;
 
-        (void) flock(lock_fd, LOCK_EX);
+        lock(lock_fd);
         if (config->n_goals == 0)
                 log_info(LOG_ID_NOTHING_RESERVED, LOG_NO_FIELDS,
                          "nothing is to be reserved: no line of %s and its drop-ins asks for any", arg_config_path);

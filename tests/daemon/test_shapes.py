@@ -2,6 +2,7 @@
 """Sizes that are not whole, cuts large enough for a worker, and what becomes of the books after them."""
 
 import errno
+import fcntl
 import os
 import subprocess
 
@@ -96,11 +97,32 @@ def test_a_target_beyond_any_machine_is_refused(start_daemon):
     assert daemon.pool()["target_bytes"] == 2 * MIB
 
 
-def test_a_configuration_that_never_ends_is_refused(build, tmp_path):
+@pytest.mark.parametrize("program", ["daemon/hugezerod", "systemd/hugezero-reserve"])
+def test_a_configuration_that_never_ends_is_refused(build, tmp_path, program):
     os.mkfifo(tmp_path / "fifo")
     for path in tmp_path / "fifo", tmp_path, "/dev/zero":
-        result = subprocess.run([build / "daemon" / "hugezerod", "--check-config", "--config", path], capture_output=True, text=True, timeout=20, check=False)
+        result = subprocess.run([build / program, "--check-config", "--config", path], capture_output=True, text=True, timeout=20, check=False)
         assert result.returncode == 1 and "no regular file" in result.stderr, result
+
+
+@pytest.mark.parametrize("program", ["daemon/hugezerod", "systemd/hugezero-reserve"])
+def test_drop_ins_are_found_whatever_their_folder_is_called(build, tmp_path, program):
+    (tmp_path / "x[1].conf.d").mkdir()
+    (tmp_path / "x[1].conf").write_text("")
+    (tmp_path / "x[1].conf.d" / "wrong.conf").write_text("nonsense\n")
+    command = [build / program, "--check-config", "--config", tmp_path / "x[1].conf"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert result.returncode == 1 and "wrong.conf:1" in result.stderr, result
+
+
+def test_who_locks_the_kernels_folder_keeps_pages_from_nobody(build, tmp_path):
+    (tmp_path / "empty.conf").write_text("")
+    folder = os.open("/sys/kernel/mm/hugepages", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    command = [build / "systemd" / "hugezero-reserve", "--config", tmp_path / "empty.conf"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    os.close(folder)
+    assert result.returncode == 0 and "has locked /sys/kernel/mm/hugepages for 10 s; going on without it" in result.stderr, result
 
 
 @pytest.mark.parametrize("output", [">&-", ">/dev/full"])

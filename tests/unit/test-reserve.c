@@ -3,7 +3,9 @@
 #include "testing.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
 #include "cleanup.h"
@@ -184,6 +186,57 @@ static void surplus_pages_do_not_count(void **state) {
         remove_tree(root);
 }
 
+/* In the place of the node's file: a full pipe, so that compaction takes until somebody has set another number. */
+struct slow_compaction {
+        int root_fd, pipe_fd, inotify_fd;
+};
+
+static void begin_slow_compaction(struct slow_compaction *compaction, int root_fd) {
+        static const char name[] = "devices/system/node/node0/compact";
+        char path[64], bytes[4096] = "";
+
+        compaction->root_fd = root_fd;
+        assert_int_equal(mkfifoat(root_fd, name, 0600), 0);
+        compaction->pipe_fd = openat(root_fd, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+        assert_true(compaction->pipe_fd >= 0);
+        while (write(compaction->pipe_fd, bytes, sizeof(bytes)) > 0)
+                ;
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", compaction->pipe_fd);
+        compaction->inotify_fd = inotify_init1(IN_CLOEXEC);
+        assert_true(inotify_add_watch(compaction->inotify_fd, path, IN_OPEN) >= 0);
+}
+
+static void *set_more_while_it_compacts(void *userdata) {
+        const struct slow_compaction *compaction = userdata;
+        char bytes[4096];
+
+        assert_true(read(compaction->inotify_fd, bytes, sizeof(bytes)) > 0);
+        write_file(compaction->root_fd, "nr_hugepages", "20\n");
+        assert_int_equal(read(compaction->pipe_fd, bytes, sizeof(bytes)), sizeof(bytes));
+        return NULL;
+}
+
+static void what_others_set_meanwhile_is_not_taken_back(void **state) {
+        const struct reserve_goal goal = {.page_size_bytes = 2 * MIB, .n_pages = 12};
+        char root[] = "/tmp/test-reserve-XXXXXX";
+        _cleanup_close_ int fd = make_tree(root, "13\n", "3\n");
+        struct slow_compaction compaction;
+        struct reserve_result result;
+        pthread_t thread;
+
+        begin_slow_compaction(&compaction, fd);
+        assert_int_equal(pthread_create(&thread, NULL, set_more_while_it_compacts, &compaction), 0);
+        assert_int_equal(reserve_grow(fd, &goal, &result), 0);
+        pthread_join(thread, NULL);
+        assert_true(result.compacted);
+        assert_int_equal(result.n_after, 17);
+        assert_int_equal(result.n_writes, 1);
+        assert_pages(fd, "20\n");
+        close(compaction.pipe_fd);
+        close(compaction.inotify_fd);
+        remove_tree(root);
+}
+
 static void a_size_or_node_that_is_not_there_is_said(void **state) {
         const struct reserve_goal goals[] = {{.page_size_bytes = GIB, .n_pages = 1},
                                              {.page_size_bytes = 2 * MIB, .node = 1, .n_pages = 1}};
@@ -205,6 +258,7 @@ int main(void) {
                 test_without_fd_leak(a_pool_grows_to_the_goal),
                 test_without_fd_leak(a_pool_that_is_larger_is_left_alone),
                 test_without_fd_leak(surplus_pages_do_not_count),
+                test_without_fd_leak(what_others_set_meanwhile_is_not_taken_back),
                 test_without_fd_leak(a_size_or_node_that_is_not_there_is_said),
         };
 
