@@ -39,6 +39,8 @@ struct warm {
         struct store *store;
         unsigned n_stored, max_stored, n_charges;
         const char *reason; /* what allows no more than max_stored */
+        int inotify_fd;     /* borrowed; to be stored, or -EBADF: it is already */
+        bool is_ledger_new;
         struct extent *stored[LEDGER_MAX_RECORDS]; /* by slot */
         /* Of those that were noted as ready, else 0: searched at a hand-out, when the extents themselves would all have to be fetched. */
         uint64_t ready_bytes[LEDGER_MAX_RECORDS];
@@ -95,6 +97,14 @@ static unsigned limit_stored(const struct config *config, unsigned n_kept, const
         return max_stored;
 }
 
+/* What nothing else is of use without. In a store that is full there is room when what is of no use was taken out. */
+static void store_own(struct warm *warm) {
+        if (warm->max_stored > 0 && warm->is_ledger_new)
+                (void) store_add(warm->store, "ledg", ledger_fd(warm->ledger));
+        if (warm->max_stored > 0 && warm->inotify_fd >= 0)
+                (void) store_add(warm->store, "inot", warm->inotify_fd);
+}
+
 int warm_new(struct event_base *base, const struct config *config, struct inherited *inherited, int inotify_fd,
              struct warm **ret_warm) {
         bool has_inherited = inherited->ledger_fd >= 0 || inherited->n_extents > 0 || inotify_fd < 0;
@@ -129,17 +139,22 @@ int warm_new(struct event_base *base, const struct config *config, struct inheri
                         store_remove(warm->store, "ledg", NULL, NULL);
                 }
         }
+        warm->inotify_fd = inotify_fd;
         if (!warm->ledger) {
+                if (inherited->ledger_fd < 0 && inherited->n_extents > 0)
+                        log_notice(LOG_ID_LEDGER_VERSION, LOG_NO_FIELDS,
+                                   "the service manager kept %zu extents, but not the ledger that says what they are, as after its limit "
+                                   "was lowered: the pools begin cold, and what clients hold of them is charged to nobody",
+                                   inherited->n_extents);
                 r = ledger_new(&warm->ledger);
                 if (r < 0) {
                         warm_free(warm);
                         return r;
                 }
-                if (max_stored > 0)
-                        (void) store_add(warm->store, "ledg", ledger_fd(warm->ledger));
+                warm->is_ledger_new = true;
         }
-        if (max_stored > 0 && inotify_fd >= 0)
-                (void) store_add(warm->store, "inot", inotify_fd);
+        if (inherited->n_extents == 0)
+                store_own(warm);
         *ret_warm = warm;
         return 0;
 }
@@ -757,6 +772,8 @@ unsigned warm_adopt(struct broker *broker, struct inherited *inherited, bool hav
                 return 0;
         (void) broker_timer_new(broker, on_timer, &warm->timer); /* without it what is left out once is left out */
         n_adopted = adopt_all(broker, inherited, have_events);
+        if (inherited->n_extents > 0)
+                store_own(warm);
         adopt_charges(broker, have_events);
         broker->last_grant_id = ledger_last_grant_id(warm->ledger);
         /* Ready ones last: opening descriptions for them reads the event queue, which must find the granted ones in their place. */

@@ -278,6 +278,24 @@ def test_a_ledger_of_another_version_begins_cold_and_takes_nothing_from_holders(
     assert inodes
 
 
+def test_a_full_store_that_has_lost_the_ledger_has_one_again(manage):
+    """As when the service manager's limit was lowered: it closes what came first."""
+    manager = manage()
+    extent = take(manager, 2 * MIB)
+    manager.kill()
+    manager.drop("ledg")
+    manager.limit = len(manager.store)
+    n = len(manager.stored_extents())
+    manager.start()
+    assert f"the service manager kept {n} extents, but not the ledger" in manager.stderr()
+    assert manager.grants() == []
+    manager.wait_pool(lambda row: row["ready_bytes"] == row["target_bytes"], "the pool is full")
+    wait_until(lambda: {"ledg", "inot"} < {name for name, _ in manager.store} and len(manager.store) == manager.limit, "the store is full again")
+    manager.restart(kill=True)
+    assert f"extents taken over from the daemon before: {manager.limit - 2}" in manager.stderr()
+    extent.close()
+
+
 def test_a_ledger_full_of_nonsense_harms_nobody(manage):
     manager = manage()
     rng = random.Random(4711)

@@ -35,6 +35,7 @@ class ServiceManager:
         self.lock = threading.Lock()
         self.store = []  # (name, fd), in the order in which they came
         self.fdstore = str(LIMIT) if fdstore is None else fdstore  # as it says how many it keeps
+        self.limit = LIMIT  # and so many it does keep
         self.keeps = True  # False: forgets what it is told to keep, as a manager without a store does
         self.status_lines = [""]  # what "systemctl status" would have shown, one after the other
         self.status_when_ready = None  # and when the daemon was ready last: after its start, or a reload
@@ -89,7 +90,7 @@ class ServiceManager:
 
     def _keep(self, name, fd):
         same = [kept for _, kept in self.store if os.path.sameopenfile(kept, fd)]
-        if same or len(self.store) >= LIMIT:
+        if same or len(self.store) >= self.limit:
             os.close(fd)
         else:
             self.store.append((name, fd))
