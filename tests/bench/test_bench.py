@@ -21,7 +21,7 @@ POOLS = {
     "churn": ("2M:auto:2G", "churn", 2),
 }
 PROGRAMS = {
-    "waiting_client": ("waiting-client", 2),
+    "waiting_client": ("waiting-client", 7),
     "qemu_start": ("qemu-start", 16),
     "ready": ("ready", 4),
     "connections": ("connections", 1),

@@ -129,7 +129,7 @@ def test_an_installation_starts_nothing(script):
 
 
 def test_a_removal_stops_sockets_and_service(script):
-    assert script("prerm", "remove") == ["deb-systemd-invoke stop hugezero-metrics.socket hugezerod.socket hugezerod.service"]
+    assert script("prerm", "remove") == ["deb-systemd-invoke stop hugezero-metrics.socket hugezerod.socket hugezerod.service hugezero-reserve.service"]
 
 
 def test_an_upgrade_that_fails_stops_nothing_either(script):
