@@ -311,11 +311,28 @@ static struct {
 
 static size_t n_rings_flushed; /* half a cache each */
 
+/* When others take pages away: before the ring is made cold, without or with an instruction for that, or before it is walked.
+ */
+static struct {
+        enum { VANISHES_NEVER, VANISHES_BEFORE_READING, VANISHES_BEFORE_FLUSH, VANISHES_BEFORE_WALK } when;
+        int fd;
+} vanishing;
+
+static void vanish(void) {
+        assert_int_equal(ftruncate(vanishing.fd, 0), 0);
+}
+
 int __real_clear_flush(void *addr, size_t n_bytes);
 int __wrap_clear_flush(void *addr, size_t n_bytes);
 
 int __wrap_clear_flush(void *addr, size_t n_bytes) {
-        n_rings_flushed += n_bytes == clear_calibrate_harm_bytes() / 16;
+        bool is_ring = n_bytes == clear_calibrate_harm_bytes() / 16;
+
+        n_rings_flushed += is_ring;
+        if (is_ring && (vanishing.when == VANISHES_BEFORE_READING || vanishing.when == VANISHES_BEFORE_FLUSH))
+                vanish();
+        if (is_ring && vanishing.when == VANISHES_BEFORE_READING)
+                return -EOPNOTSUPP;
         seen.flushed = addr;
         seen.n_flushed_bytes = n_bytes;
         return __real_clear_flush(addr, n_bytes);
@@ -372,6 +389,10 @@ void *__wrap_clear_ring_walk(void *at, size_t n_steps) {
         uint64_t start_ns = cpu_ns(), walk_ns = WARM_WALK_NS;
         size_t n = walks.n++;
 
+        if (vanishing.when == VANISHES_BEFORE_WALK)
+                vanish();
+        if (vanishing.when != VANISHES_NEVER)
+                (void) __real_clear_ring_walk(at, n_steps);
         if (walks.after_clearing_ns == 0)
                 return __real_clear_ring_walk(at, n_steps);
         if (n < N_WALKS_BEFORE && n % 3 == 0)
@@ -415,39 +436,33 @@ static void harm_is_that_of_as_much_memory_as_harms(void **state) {
         assert_survival(2 * COLD_WALK_NS, 0, 0);
 }
 
-/* Gone as soon as harm is measured, for which nothing is flushed before. */
-static int vanishing_fd;
-
-static void vanish(void *addr, size_t n_bytes) {
-        if (addr != seen.flushed)
-                assert_int_equal(ftruncate(vanishing_fd, 0), 0);
-        seen.flushed = NULL;
-        memset(addr, 0, n_bytes);
-}
-
-static const struct clear_method vanishing = {.name = "vanishing", .fast_multi_page = true, .clear = vanish};
-
 static void memory_that_is_lost_while_harm_is_measured_is_an_error_code(void **state) {
         size_t n_bytes = clear_calibrate_harm_bytes();
-        struct clear_calibration calibration;
-        char *memory;
 
         assert_int_equal(clear_catch_sigbus(), 0);
-        vanishing_fd = memfd_create("test", MFD_CLOEXEC);
-        assert_true(vanishing_fd >= 0 && ftruncate(vanishing_fd, (off_t) n_bytes) == 0);
-        memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, vanishing_fd, 0);
-        assert_true(memory != MAP_FAILED);
-        memset(memory, 0, n_bytes);
-        clear_calibration_init(&calibration);
-        calibration.n_methods = 1;
-        calibration.methods[0] = &vanishing;
-        assert_int_equal(clear_calibration_add(&calibration, 2 * MIB), 0);
         walks.after_clearing_ns = WARM_WALK_NS;
-        walks.n = 0;
-        assert_int_equal(clear_calibrate(&calibration, memory, n_bytes, UINT64_C(20000000000), NULL, NULL), -EFAULT);
+        for (unsigned when = VANISHES_BEFORE_READING; when <= VANISHES_BEFORE_WALK; when++) {
+                struct clear_calibration calibration;
+                char *memory;
+
+                vanishing.fd = memfd_create("test", MFD_CLOEXEC);
+                assert_true(vanishing.fd >= 0 && ftruncate(vanishing.fd, (off_t) n_bytes) == 0);
+                memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, vanishing.fd, 0);
+                assert_true(memory != MAP_FAILED);
+                memset(memory, 0, n_bytes);
+                clear_calibration_init(&calibration);
+                calibration.n_methods = 1;
+                calibration.methods[0] = clear_method_cached();
+                assert_int_equal(clear_calibration_add(&calibration, 2 * MIB), 0);
+                walks.n = 0;
+                vanishing.when = when;
+                assert_int_equal(clear_calibrate(&calibration, memory, n_bytes, UINT64_C(20000000000), NULL, NULL), -EFAULT);
+                vanishing.when = VANISHES_NEVER;
+                assert_true(calibration.is_measured[0]); /* it was harm that was being measured */
+                munmap(memory, n_bytes);
+                close(vanishing.fd);
+        }
         walks.after_clearing_ns = 0;
-        munmap(memory, n_bytes);
-        close(vanishing_fd);
 }
 
 static void survival_is_where_a_walk_lies_between_warm_and_cold(void **state) {
