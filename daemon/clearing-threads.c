@@ -14,7 +14,6 @@
 #include "worker.h"
 
 #define RUN_BYTES (UINT64_C(8) << 20)   /* chosen: 0.4 ms at 20 GB/s; the shorter, the likelier both have a CPU meanwhile */
-#define PIECE_BYTES (UINT64_C(2) << 20) /* chosen: the other thread ends within 0.4 ms */
 #define N_ALONE 3                       /* chosen */
 #define N_TOGETHER 12                   /* chosen: attempts */
 #define N_TOGETHER_ENOUGH 4             /* chosen: of those in which both had a CPU */
@@ -47,6 +46,11 @@ static int make_cold(const struct side *side, char *addr, uint64_t bytes) {
         return r == -EOPNOTSUPP ? 0 : r;
 }
 
+/* Both clear as much at a time: a method that is good for that may do something else with more. */
+static int clear_piece(const struct side *side, uint64_t at_bytes) {
+        return clear_pages(side->method, side->addr + at_bytes, CLEARING_THREADS_PIECE_BYTES / clear_base_page_bytes());
+}
+
 /* Ends by itself too: who is to stop it may be the one of both that gets no CPU. */
 static void *clear_beside(void *userdata) {
         struct side *side = userdata;
@@ -54,10 +58,10 @@ static void *clear_beside(void *userdata) {
         int r = -pthread_getcpuclockid(pthread_self(), &side->clock);
 
         while (!atomic_load(&side->stop) && r >= 0 && clock_ns(CLOCK_THREAD_CPUTIME_ID) < BESIDE_NS) {
-                r = make_cold(side, side->addr + at_bytes, PIECE_BYTES);
+                r = make_cold(side, side->addr + at_bytes, CLEARING_THREADS_PIECE_BYTES);
                 if (r >= 0)
-                        r = clear_pages(side->method, side->addr + at_bytes, PIECE_BYTES / clear_base_page_bytes());
-                at_bytes = (at_bytes + PIECE_BYTES) % side->bytes;
+                        r = clear_piece(side, at_bytes);
+                at_bytes = (at_bytes + CLEARING_THREADS_PIECE_BYTES) % side->bytes;
                 atomic_store(&side->runs, true);
         }
         atomic_store(&side->runs, false);
@@ -68,8 +72,10 @@ static void *clear_beside(void *userdata) {
 
 static int run_once(const struct side *own, uint64_t *ret_used_ns) {
         uint64_t start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        int r = clear_pages(own->method, own->addr, own->bytes / clear_base_page_bytes());
+        int r = 0;
 
+        for (uint64_t at_bytes = 0; at_bytes < own->bytes && r >= 0; at_bytes += CLEARING_THREADS_PIECE_BYTES)
+                r = clear_piece(own, at_bytes);
         *ret_used_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
         return r;
 }
@@ -151,7 +157,7 @@ unsigned clearing_threads_worth(uint64_t alone_ns, uint64_t together_ns) {
 
 int clearing_threads_measure(const struct clear_method *method, void *addr, uint64_t bytes, bool (*stop)(void *userdata),
                              void *userdata, struct clearing_threads *ret_threads) {
-        uint64_t half_bytes = bytes / 2 < RUN_BYTES ? bytes / 2 / PIECE_BYTES * PIECE_BYTES : RUN_BYTES;
+        uint64_t half_bytes = bytes / 2 < RUN_BYTES ? bytes / 2 - bytes / 2 % CLEARING_THREADS_PIECE_BYTES : RUN_BYTES;
         uint64_t start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID), alone_ns, together_ns = UINT64_MAX;
         struct side own = {.method = method, .addr = addr, .bytes = half_bytes};
         struct side other = {.method = method, .addr = own.addr + half_bytes, .bytes = half_bytes};

@@ -7,7 +7,8 @@
 
 #include "clear.h"
 
-#define CLEARING_THREADS_MIN_BYTES (UINT64_C(4) << 20) /* chosen: one piece for each of two */
+#define CLEARING_THREADS_PIECE_BYTES (UINT64_C(2) << 20)              /* chosen: 0.4 ms; methods are measured for as much */
+#define CLEARING_THREADS_MIN_BYTES (2 * CLEARING_THREADS_PIECE_BYTES) /* one piece for each of two */
 
 struct clearing_threads {
         unsigned n_worth; /* 0: it cannot be told, because the two never had a CPU each */
@@ -16,8 +17,9 @@ struct clearing_threads {
 };
 
 /*
- * Worker thread, with another one for as long as it takes. @addr: populated memory, which stays zero where it is; ends with
- * -ECANCELED when @stop(userdata) says so. @ret_threads->used_ns is set in any case.
+ * Worker thread, with another one for as long as it takes. @method: what is best for CLEARING_THREADS_PIECE_BYTES, by which
+ * both clear. @addr: populated memory, which stays zero where it is; ends with -ECANCELED when @stop(userdata) says so.
+ * @ret_threads->used_ns is set in any case.
  */
 int clearing_threads_measure(const struct clear_method *method, void *addr, uint64_t bytes, bool (*stop)(void *userdata),
                              void *userdata, struct clearing_threads *ret_threads);

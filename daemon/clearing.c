@@ -5,6 +5,7 @@
 #include "clearing.h"
 #include "config.h"
 #include "log.h"
+#include "parse.h"
 
 #define SMALL_BYTES (UINT64_C(2) << 20) /* the smallest extents there are on x86-64; and what is left of larger ones */
 #define THREADS_NS UINT64_C(60000000)   /* chosen: an attempt to measure two of them takes 5 to 20 ms */
@@ -206,7 +207,7 @@ static int measure_threads(struct clearing *clearing, void *addr, uint64_t bytes
 
         /* For pieces of the size that is tried: what is best for larger ones may be something else there. */
         if (!method)
-                method = clear_calibration_method(&clearing->state, CLEARING_THREADS_MIN_BYTES / 2);
+                method = clear_calibration_method(&clearing->state, CLEARING_THREADS_PIECE_BYTES);
         r = clearing_threads_measure(method, addr, bytes, stop, userdata, &threads);
 
         clearing->state.used_ns += threads.used_ns;
@@ -335,14 +336,17 @@ static void describe_fills(const struct clearing *clearing, char *text, size_t n
 static void describe_scrubs(const struct clearing *clearing, char *text, size_t n_bytes) {
         const struct clearing_threads *threads = &clearing->scrub_threads;
         unsigned n_worth = atomic_load(&clearing->n_scrub_threads);
+        double one = threads->one_gb_per_s, two = threads->two_gb_per_s;
+        char piece[FORMAT_SIZE_BYTES];
 
-        if (n_worth == 0) /* the figures may just be written */
+        if (n_worth == 0 || clearing->n_workers == 1) { /* the figures may just be written */
                 describe_threads(text, n_bytes, n_worth, clearing->n_workers, 0, 0);
-        else if (n_worth == 1 && clearing->n_workers > 1)
-                (void) snprintf(text, n_bytes, "1 of %u threads (%.1f GB/s, %.1f with two)", clearing->n_workers,
-                                threads->one_gb_per_s, threads->two_gb_per_s);
-        else
-                describe_threads(text, n_bytes, n_worth, clearing->n_workers, threads->two_gb_per_s, threads->one_gb_per_s);
+                return;
+        }
+        /* Batches and methods of other sizes have figures of their own beside these */
+        (void) snprintf(text, n_bytes, "%u of %u threads (%.1f GB/s, %.1f with %s, %s at a time%s)", n_worth,
+                        clearing->n_workers, n_worth == 1 ? one : two, n_worth == 1 ? two : one, n_worth == 1 ? "two" : "one",
+                        format_size(CLEARING_THREADS_PIECE_BYTES, piece), clearing->n_workers > 2 ? ", two at most" : "");
 }
 
 /* Lock held. All attempts to measure the methods are used up. */

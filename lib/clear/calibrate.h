@@ -70,9 +70,9 @@ int clear_survival_percent(uint64_t warm_ns, uint64_t cold_ns, uint64_t took_ns)
 
 /*
  * Sets chosen[] and reason from figures[]: the fastest; but of those within CLEAR_CALIBRATE_NEAR_PERCENT the least harmful,
- * where it keeps CLEAR_CALIBRATE_HARM_POINTS more of the cache than the fastest. Never one that is slower than memset(), and
- * memset() where it is as fast as the fastest but for CLEAR_CALIBRATE_NOISE_PERCENT. A size that was not measured takes over the
- * choice for the nearest smaller one that was; without one it is clear_method_likely().
+ * where it keeps CLEAR_CALIBRATE_HARM_POINTS more of the cache than the fastest. Never one that is slower than memset() by more
+ * than CLEAR_CALIBRATE_NOISE_PERCENT, and memset() where it is slower than the fastest by no more than that. A size that was
+ * not measured takes over the choice for the nearest smaller one that was; without one it is clear_method_likely().
  */
 void clear_calibration_choose(struct clear_calibration *calibration);
 

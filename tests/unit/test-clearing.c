@@ -12,6 +12,7 @@
 
 #include "clearing.h"
 #include "config.h"
+#include "log-testing.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define NS_PER_MS UINT64_C(1000000)
@@ -326,6 +327,62 @@ static void a_thread_that_is_gone_already_is_no_failure_of_the_memory(void **sta
         threads_are = THREADS_RUN;
 }
 
+/* What both threads are told to clear at a time. */
+static _Atomic size_t n_piece_calls, n_other_calls;
+
+static void clear_counted(void *addr, size_t n_bytes) {
+        atomic_fetch_add(n_bytes == CLEARING_THREADS_PIECE_BYTES ? &n_piece_calls : &n_other_calls, 1);
+        memset(addr, 0, n_bytes);
+}
+
+static void clear_for_large(void *addr, size_t n_bytes) {
+        atomic_fetch_add(&n_other_calls, 1);
+        memset(addr, 0, n_bytes);
+}
+
+static void threads_are_measured_by_the_method_for_what_they_clear_at_a_time(void **state) {
+        static const struct clear_method small = {.name = "small", .fast_multi_page = true, .clear = clear_counted};
+        static const struct clear_method large = {.name = "large", .fast_multi_page = true, .clear = clear_for_large};
+
+        n_piece_calls = n_other_calls = 0;
+        begin_by(/* method= */ NULL, 32 * MIB, /* n_workers= */ 2);
+        clearing.state = (struct clear_calibration){.n_slices = 2,
+                                                    .slice_bytes = {2 * MIB, 32 * MIB},
+                                                    .is_measured = {true, true},
+                                                    .chosen = {&small, &large},
+                                                    .used_ns = CLEAR_CALIBRATE_BUDGET_NS -
+                                                               60 * NS_PER_MS}; /* the threads' share is left */
+        assert_int_equal(measure(64 * MIB), 0);
+        assert_true(n_piece_calls >= 4 * 3); /* of 8 MiB, several times */
+        assert_int_equal(n_other_calls, 0);
+        clearing_done(&clearing);
+}
+
+static void assert_told(unsigned n_workers, unsigned n_worth, const char *expected) {
+        const char *text;
+
+        begin_by(clear_method_cached(), 32 * MIB, n_workers);
+        clearing.scrub_threads = (struct clearing_threads){.n_worth = n_worth, .one_gb_per_s = 65, .two_gb_per_s = 130};
+        clearing.n_scrub_threads = n_worth;
+        (void) begin_capture(NULL);
+        clearing_note_settled(&clearing);
+        text = captured();
+        (void) end_capture(NULL);
+        if (!strstr(text, expected))
+                fail_msg("\"%s\" is not in: %s", expected, text);
+        clearing_done(&clearing);
+}
+
+/* Beside the figures of methods and batches, which may be others. */
+static void what_figures_of_threads_are_of_is_told(void **state) {
+        assert_told(1, 1, ", scrubs by 1 thread; clears");
+        assert_told(2, 0, ", scrubs by up to 2 threads, not measured yet; clears");
+        assert_told(2, 1, ", scrubs by 1 of 2 threads (65.0 GB/s, 130.0 with two, 2 MiB at a time); clears");
+        assert_told(2, 2, ", scrubs by 2 of 2 threads (130.0 GB/s, 65.0 with one, 2 MiB at a time); clears");
+        assert_told(64, 1, ", scrubs by 1 of 64 threads (65.0 GB/s, 130.0 with two, 2 MiB at a time, two at most); clears");
+        assert_told(64, 2, ", scrubs by 2 of 64 threads (130.0 GB/s, 65.0 with one, 2 MiB at a time, two at most); clears");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_budget_holds_for_all_pools_of_a_node),
@@ -342,6 +399,8 @@ int main(void) {
                 cmocka_unit_test(a_second_thread_is_worth_it_when_it_gains_a_third),
                 cmocka_unit_test(two_threads_clear_beside_each_other),
                 cmocka_unit_test(a_thread_that_is_gone_already_is_no_failure_of_the_memory),
+                cmocka_unit_test(threads_are_measured_by_the_method_for_what_they_clear_at_a_time),
+                cmocka_unit_test(what_figures_of_threads_are_of_is_told),
         };
 
         memory = mmap(NULL, CLEAR_CALIBRATE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
