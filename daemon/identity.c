@@ -93,7 +93,6 @@ static int stat_cgroup(const char *cgroup, struct stat *ret_st) {
 
 int service_get(uid_t uid, const char *cgroup_path, struct service **ret_service) {
         struct service key = {.uid = uid, .cgroup = cgroup_path}, **node;
-
         struct stat st;
 
         assert(cgroup_path);
